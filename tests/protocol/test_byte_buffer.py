@@ -14,7 +14,7 @@ KB, MB = 1024, 1024 * 1024
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="huge pages are had on Linux")
 
 
-def gathered(pieces: list[bytes], most: int, expected: int = 0) -> MessageBytes:
+def gather_bytes(pieces: list[bytes], most: int, expected: int = 0) -> MessageBytes:
     body = ByteBuffer(most, expected)
     for piece in pieces:
         body.add(piece)
@@ -29,30 +29,28 @@ def gathered(pieces: list[bytes], most: int, expected: int = 0) -> MessageBytes:
 )
 @example(messages=[[b"", b"a", b"", b"b"]], large=0, expected=0)
 @example(messages=[[b"a", b"b"]], large=0, expected=300)
-def test_pieces_are_given_as_one_whatever_their_size(
-    messages: list[list[bytes]], large: int, expected: int
-) -> None:
+def test_pieces_are_joined_at_any_size(messages: list[list[bytes]], large: int, expected: int) -> None:
     body = ByteBuffer(240, expected, large)
-    given = []
+    chunks = []
     for pieces in messages:
         for piece in pieces:
             body.add(piece)
         assert body.size == sum(map(len, pieces))
-        given.append(body.take())
+        chunks.append(body.take())
     # All are looked at last: none has become another's memory.
-    assert given == [b"".join(pieces) for pieces in messages]
+    assert chunks == [b"".join(pieces) for pieces in messages]
 
 
 def test_a_single_piece_is_given_as_it_came() -> None:
     piece = b"x" * (LARGE_MESSAGE_BYTES + 1)
-    assert gathered([piece], 64 * MB) is piece
+    assert gather_bytes([piece], 64 * MB) is piece
 
 
 @on_linux
 @pytest.mark.parametrize("expected", [0, LARGE_MESSAGE_BYTES + KB], ids=["unexpected", "expected"])
 def test_the_memory_of_a_large_message_goes_with_the_last_look_at_it(expected: int) -> None:
     piece = b"x" * KB
-    view = gathered([piece] * (LARGE_MESSAGE_BYTES // KB + 1), 64 * MB, expected)
+    view = gather_bytes([piece] * (LARGE_MESSAGE_BYTES // KB + 1), 64 * MB, expected)
     assert isinstance(view, memoryview)
     assert len(view) == LARGE_MESSAGE_BYTES + KB
     memory = weakref.ref(view.obj)
@@ -79,7 +77,7 @@ def _resident() -> int:
 
 @pytest.mark.parametrize("most", [2**62, 2**70], ids=["no such memory", "no such number"])
 @pytest.mark.parametrize("expected", [0, LARGE_MESSAGE_BYTES + 1])
-def test_a_limit_beyond_all_memory_is_no_hindrance(most: int, expected: int) -> None:
+def test_a_limit_beyond_all_memory_is_possible(most: int, expected: int) -> None:
     piece = bytes(range(256)) * 4 * KB
     pieces = [piece] * (LARGE_MESSAGE_BYTES // len(piece) + 1)
-    assert gathered(pieces, most, expected) == b"".join(pieces)
+    assert gather_bytes(pieces, most, expected) == b"".join(pieces)

@@ -52,14 +52,14 @@ EDGES = [
 @given(values)
 @example({"id": 2**64 + 1, "text": "\u2028 \x00 \U0001f600"})
 @example([-0.0, 5e-324, 1.7976931348623157e308, 1e22, 0.1])
-def test_what_is_written_is_read_again_exactly(value: Any) -> None:
+def test_values_round_trip_exactly(value: Any) -> None:
     again = decode(encode(value))
     assert again == value
     assert repr(again) == repr(value)
 
 
 @given(values)
-def test_what_is_written_is_json_on_one_line(value: Any) -> None:
+def test_output_is_json_on_one_line(value: Any) -> None:
     data = encode(value)
     assert b"\n" not in data
     assert b"\r" not in data
@@ -75,9 +75,9 @@ def test_what_is_written_is_json_on_one_line(value: Any) -> None:
     ],
 )
 async def test_a_large_member_is_encoded_in_short_pieces_like_a_small_one(value: Any) -> None:
-    made = await encode_large_members({"large": value, "small": {"a": 1}})
-    assert made["small"] == {"a": 1}
-    assert encode(made) == encode({"large": value, "small": {"a": 1}})
+    large_members = await encode_large_members({"large": value, "small": {"a": 1}})
+    assert large_members["small"] == {"a": 1}
+    assert encode(large_members) == encode({"large": value, "small": {"a": 1}})
     assert max(map(len, iter_encoded_pieces(value))) <= 2 * 250_000
 
 
@@ -96,7 +96,7 @@ def test_digits_inside_a_string_do_no_harm() -> None:
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
-def test_whatever_holds_the_bytes_is_read_alike(kind: Callable[[bytes], MessageBytes]) -> None:
+def test_all_bytes_like_objects_are_read_alike(kind: Callable[[bytes], MessageBytes]) -> None:
     assert decode(kind(b'{"a":[1,18446744073709551616]}')) == {"a": [1, 2**64]}
     assert decode(kind(b'{"a":1}')) == {"a": 1}
     assert decode(kind(b'["\\ud800"]')) == ["\ufffd"]
@@ -146,7 +146,7 @@ def test_a_large_message_is_read_like_a_small_one(value: Any, few: int) -> None:
 @pytest.mark.parametrize(
     "text", [b"{", b'["\xff"]', b'["\\u0041"', b"[1e400]", b"[NaN]", b"9" * 5000, b"[" * 99_999]
 )
-def test_a_large_message_that_is_no_json_raises_value_error(text: bytes) -> None:
+def test_a_large_message_that_is_not_json_raises_value_error(text: bytes) -> None:
     with pytest.raises(ValueError):
         decode_large(text)
 
@@ -215,7 +215,7 @@ def test_a_lone_surrogate_can_be_written() -> None:
         '["a"]'.encode("utf-16"),
     ],
 )
-def test_bytes_that_are_no_utf_8_are_no_json(text: bytes) -> None:
+def test_invalid_utf_8_is_invalid_json(text: bytes) -> None:
     with pytest.raises(ValueError):
         decode(text)
 
@@ -230,7 +230,7 @@ def test_numbers_that_json_does_not_have_are_refused_on_every_way(constant: str,
 @pytest.mark.parametrize(
     "text", [b"", b" ", b"{", b"{]", b"[1,]", b"{'a':1}", b"1 2", b"\\u0041", b"nul", b'{"a":\\u0041}']
 )
-def test_what_is_no_json_raises_value_error(text: bytes) -> None:
+def test_invalid_json_raises_value_error(text: bytes) -> None:
     with pytest.raises(ValueError):
         decode(text)
 
@@ -284,12 +284,12 @@ def test_any_almost_json_is_read_like_the_standard_library_or_refused(text: str)
 @pytest.mark.parametrize(
     "value", [object(), {"a": object()}, {1, 2}, b"bytes", [10**5000], {"n": 2**70, "x": math.nan}]
 )
-def test_what_is_no_json_cannot_be_written(value: object) -> None:
+def test_values_beyond_json_cannot_be_written(value: object) -> None:
     with pytest.raises(TypeError):
         encode(value)
 
 
-def test_what_contains_itself_cannot_be_written() -> None:
+def test_cyclic_values_cannot_be_written() -> None:
     loop: list[Any] = []
     loop.append(loop)
     with pytest.raises(TypeError):

@@ -30,16 +30,16 @@ MODULES_THAT_NAME_AN_ERA = {
 
 def names_of_eras(path: Path) -> set[str]:
     """Return the names of eras in the code of a module, as variables, attributes and compared strings."""
-    found: set[str] = set()
+    era_names: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Name | ast.alias):
-            found.add(node.id if isinstance(node, ast.Name) else node.name)
+            era_names.add(node.id if isinstance(node, ast.Name) else node.name)
         elif isinstance(node, ast.Attribute):
-            found |= {node.attr, "MODERN" if node.attr in ("modern", "is_modern", "_is_modern") else ""}
+            era_names |= {node.attr, "MODERN" if node.attr in ("modern", "is_modern", "_is_modern") else ""}
         elif isinstance(node, ast.Compare):
             texts = [each.value for each in ast.walk(node) if isinstance(each, ast.Constant)]
-            found |= {text.upper() for text in texts if text in ("modern", "legacy")}
-    return found & NAMES
+            era_names |= {text.upper() for text in texts if text in ("modern", "legacy")}
+    return era_names & NAMES
 
 
 def test_few_modules_name_an_era() -> None:

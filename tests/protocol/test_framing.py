@@ -22,7 +22,7 @@ larges = st.sampled_from([0, 3, framing.LARGE_MESSAGE_BYTES])
 """From which size on memory is had in another way; nobody must notice."""
 
 
-def chunked(data: bytes, places: Iterable[int]) -> list[bytes]:
+def cut_chunks(data: bytes, places: Iterable[int]) -> list[bytes]:
     """The data cut at these places; a place that comes twice makes an empty chunk."""
     marks = [0, *sorted(place for place in places if place <= len(data)), len(data)]
     return [data[one:other] for one, other in itertools.pairwise(marks)]
@@ -39,7 +39,7 @@ def events_of(chunks: Iterable[bytes], limit: int = MB, **sizes: int) -> list[Ss
     return [event for chunk in chunks for event in parser.feed(chunk)]
 
 
-def shortened(line: bytes, limit: int, edge: int) -> bytes | OversizeLine:
+def shorten_line(line: bytes, limit: int, edge: int) -> bytes | OversizeLine:
     return line if len(line) <= limit else OversizeLine(line[:edge], line[-edge:], len(line))
 
 
@@ -54,7 +54,7 @@ def test_a_chunk_gives_the_lines_that_it_completes() -> None:
     assert framer.take_remainder() is None
 
 
-def test_what_follows_the_last_line_feed_is_the_rest_and_is_given_once() -> None:
+def test_bytes_after_the_last_line_feed_are_returned_once_as_the_rest() -> None:
     framer = LineFramer(100)
     assert framer.feed(b"one\ntw") == [b"one"]
     assert framer.feed(b"o") == []
@@ -71,7 +71,7 @@ def test_only_a_line_feed_ends_a_line() -> None:
 @given(st.binary(max_size=400) | st.text(alphabet="ab\n", max_size=400).map(str.encode), cuts, larges)
 def test_any_chunking_gives_the_same_lines(data: bytes, places: list[int], large: int) -> None:
     *whole, rest = data.split(b"\n")
-    lines = lines_of(chunked(data, places), 1000, large_message_bytes=large)
+    lines = lines_of(cut_chunks(data, places), 1000, large_message_bytes=large)
     assert lines == [*whole, rest or None]
 
 
@@ -90,9 +90,9 @@ def test_any_chunking_cuts_long_lines_alike(
     data: bytes, places: list[int], limit: int, edge: int, large: int
 ) -> None:
     *whole, rest = data.split(b"\n")
-    expected: list[bytes | OversizeLine | None] = [shortened(line, limit, edge) for line in whole]
-    expected.append(shortened(rest, limit, edge) if rest else None)
-    for chunks in (chunked(data, places), [data]):
+    expected: list[bytes | OversizeLine | None] = [shorten_line(line, limit, edge) for line in whole]
+    expected.append(shorten_line(rest, limit, edge) if rest else None)
+    for chunks in (cut_chunks(data, places), [data]):
         assert lines_of(chunks, limit, edge_bytes=edge, large_message_bytes=large) == expected
 
 
@@ -142,28 +142,28 @@ def test_a_line_without_end_is_not_kept(reader: LineFramer | SseParser) -> None:
 
 
 @pytest.mark.parametrize("framer", [LineFramer(20 * MB), SseParser(20 * MB)], ids=["lines", "events"])
-def test_what_was_kept_of_a_line_goes_when_it_turns_out_too_long(
+def test_the_beginning_of_a_line_is_dropped_when_it_turns_out_too_long(
     framer: LineFramer | SseParser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    taken = memory_taken(monkeypatch)
+    allocations = memory_taken(monkeypatch)
     for _ in range(19 * MB // KB):
         assert framer.feed(b"x" * KB) == []
-    assert [memory() is None for memory in taken] == [False]
+    assert [memory() is None for memory in allocations] == [False]
     framer.feed(b"x" * 2 * MB)
-    assert [memory() is None for memory in taken] == [True]
+    assert [memory() is None for memory in allocations] == [True]
 
 
 def memory_taken(monkeypatch: pytest.MonkeyPatch) -> list[weakref.ref[mmap.mmap]]:
     """What large lines are put into from now on."""
-    taken: list[weakref.ref[mmap.mmap]] = []
+    map_refs: list[weakref.ref[mmap.mmap]] = []
 
     def take(size: int) -> mmap.mmap:
         memory = mmap.mmap(-1, size)
-        taken.append(weakref.ref(memory))
+        map_refs.append(weakref.ref(memory))
         return memory
 
     monkeypatch.setattr(framing, "_map_huge_pages", take)
-    return taken
+    return map_refs
 
 
 # Events.
@@ -218,12 +218,12 @@ def test_lines_that_belong_to_no_event_are_counted(stream: bytes, stray: tuple[i
 @pytest.mark.parametrize("chunk", [b"x" * 100, b"data: %b\n" % (b"x" * 94)], ids=["line", "event"])
 def test_bytes_of_a_line_or_event_that_does_not_end_are_counted(chunk: bytes) -> None:
     parser = SseParser(1_000)
-    counted: list[int] = []
+    read_sizes: list[int] = []
     for _ in range(100):
-        parser.feed(b"data:" + chunk if not counted and b"\n" not in chunk else chunk)
-        counted.append(parser.take_stray_lines()[1])
-    assert not any(counted[:40])
-    assert all(size >= 100 for size in counted[50:])
+        parser.feed(b"data:" + chunk if not read_sizes and b"\n" not in chunk else chunk)
+        read_sizes.append(parser.take_stray_lines()[1])
+    assert not any(read_sizes[:40])
+    assert all(size >= 100 for size in read_sizes[50:])
 
 
 def test_comments_are_skipped() -> None:
@@ -286,7 +286,7 @@ def test_the_id_belongs_to_its_own_event() -> None:
 
 
 @pytest.mark.parametrize("value", [b"", b"-1", b"1.5", b"1e3", b" 7", b"abc", b"\xd9\xa3", b"9" * 40])
-def test_a_retry_that_is_no_number_is_ignored(value: bytes) -> None:
+def test_a_retry_that_is_not_a_number_is_ignored(value: bytes) -> None:
     assert events_of([b"data: x\nretry: " + value + b"\n\n"]) == [SseEvent(b"x")]
 
 
@@ -305,7 +305,7 @@ def test_a_field_that_only_begins_like_a_known_one_is_ignored() -> None:
     assert events_of([stream]) == [SseEvent(b"x")]
 
 
-def test_text_that_is_no_utf_8_is_read_with_replacements() -> None:
+def test_invalid_utf_8_is_read_with_replacements() -> None:
     assert events_of([b"event: a\xff\nid: \xfe\ndata: x\xff\n\n"]) == [
         SseEvent(b"x\xff", "a\ufffd", "\ufffd")
     ]
@@ -357,7 +357,7 @@ def test_any_chunking_of_any_stream_gives_the_events_of_the_specification(
 ) -> None:
     expected = reference(stream)
     assert events_of([stream]) == expected
-    assert events_of(chunked(stream, places), large_message_bytes=large) == expected
+    assert events_of(cut_chunks(stream, places), large_message_bytes=large) == expected
 
 
 @pytest.mark.parametrize("step", [1, 7, 1 << 20])
@@ -389,7 +389,7 @@ def test_data_over_the_limit_keeps_its_ends_and_its_size_however_it_is_cut(
     data = b"\n".join(values)
     stream = b"id: 1\n" + b"".join(prefix + value + b"\n" for value in values) + b"\ndata: \n\n"
     whole = events_of([stream], limit, edge_bytes=edge)
-    assert events_of(chunked(stream, places), limit, edge_bytes=edge) == whole
+    assert events_of(cut_chunks(stream, places), limit, edge_bytes=edge) == whole
     event, following = whole
     assert (event.id, following) == ("1", SseEvent(b""))
     if len(data) <= limit:
@@ -412,7 +412,7 @@ def test_the_head_of_pretty_printed_data_over_the_limit_is_its_beginning() -> No
     assert event.data == OversizeLine(data[:EXCERPT_BYTES], data[-EXCERPT_BYTES:], len(data))
 
 
-def test_a_comment_or_another_field_over_the_limit_is_no_event() -> None:
+def test_a_comment_or_another_field_over_the_limit_is_not_an_event() -> None:
     long = b"x" * 500
     stream = b":" + long + b"\nid: " + long + b"\nevent: " + long + b"\n\ndata: y\n\n"
     assert events_of([stream], 100) == [SseEvent(b"y")]

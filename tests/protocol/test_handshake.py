@@ -39,7 +39,13 @@ STAMP = {
     CLIENT_INFO_KEY: INFO,
     CLIENT_CAPABILITIES_KEY: ABILITIES,
 }
-RESERVED = ["progressToken", PROTOCOL_VERSION_KEY, CLIENT_INFO_KEY, CLIENT_CAPABILITIES_KEY, LOG_LEVEL_KEY]
+RESERVED_META_KEYS = [
+    "progressToken",
+    PROTOCOL_VERSION_KEY,
+    CLIENT_INFO_KEY,
+    CLIENT_CAPABILITIES_KEY,
+    LOG_LEVEL_KEY,
+]
 
 
 def speaker(version: str = LATEST_MODERN_VERSION) -> RequestBuilder:
@@ -95,19 +101,22 @@ def test_keys_of_the_caller_go_along(version: str) -> None:
     assert both == {"c": 3, "_meta": {**stamp, "a": 1, "b": 2, "progressToken": 4}}
 
 
-@pytest.mark.parametrize("key", RESERVED)
+@pytest.mark.parametrize("key", RESERVED_META_KEYS)
 @pytest.mark.parametrize("version", [LATEST_LEGACY_VERSION, LATEST_MODERN_VERSION])
-def test_a_caller_cannot_overrule_what_the_protocol_reserves(version: str, key: str) -> None:
+def test_a_caller_cannot_override_reserved_keys(version: str, key: str) -> None:
     # A foreign version would change the era of the request; a foreign token may be the id of another one.
-    for stamped in (
+    for stamped_params in (
         speaker(version).build_params({"a": 1}, meta={key: "evil", "b": 2}),
         speaker(version).build_params({"a": 1, "_meta": {key: "evil", "b": 2}}),
     ):
-        assert stamped == {"a": 1, "_meta": {"b": 2, **(STAMP if version == LATEST_MODERN_VERSION else {})}}
-    told = speaker().build_params(
-        None, progress_token=3, log_level="info", meta=dict.fromkeys(RESERVED, "evil")
+        assert stamped_params == {
+            "a": 1,
+            "_meta": {"b": 2, **(STAMP if version == LATEST_MODERN_VERSION else {})},
+        }
+    params = speaker().build_params(
+        None, progress_token=3, log_level="info", meta=dict.fromkeys(RESERVED_META_KEYS, "evil")
     )
-    assert told == {"_meta": {**STAMP, "progressToken": 3, LOG_LEVEL_KEY: "info"}}
+    assert params == {"_meta": {**STAMP, "progressToken": 3, LOG_LEVEL_KEY: "info"}}
 
 
 def test_a_legacy_request_with_nothing_but_reserved_keys_has_no_meta() -> None:
@@ -116,12 +125,12 @@ def test_a_legacy_request_with_nothing_but_reserved_keys_has_no_meta() -> None:
 
 
 @pytest.mark.parametrize("meta", [None, [], "text", 5])
-def test_a_meta_that_is_no_object_is_dropped(meta: Any) -> None:
+def test_a_meta_that_is_not_an_object_is_dropped(meta: Any) -> None:
     assert speaker().build_params({"_meta": meta}) == {"_meta": STAMP}
     assert speaker(LATEST_LEGACY_VERSION).build_params({"a": 1, "_meta": meta}) == {"a": 1}
 
 
-keys = st.sampled_from([*RESERVED, "a", "b", "_meta"])
+keys = st.sampled_from([*RESERVED_META_KEYS, "a", "b", "_meta"])
 metas = st.dictionaries(keys, st.integers(), max_size=4)
 
 
@@ -133,23 +142,23 @@ metas = st.dictionaries(keys, st.integers(), max_size=4)
     token=st.none() | st.integers(),
     level=st.none() | st.just("debug"),
 )
-def test_what_the_caller_gave_is_never_altered_and_never_lost(
+def test_the_callers_meta_is_never_altered_and_never_lost(
     version: str, params: Any, meta: Any, token: int | None, level: str | None
 ) -> None:
     before = copy.deepcopy((params, meta))
-    stamped = speaker(version).build_params(params, progress_token=token, log_level=level, meta=meta)
+    stamped_params = speaker(version).build_params(params, progress_token=token, log_level=level, meta=meta)
     assert (params, meta) == before
     plain = {key: value for key, value in (params or {}).items() if key != "_meta"}
-    assert {key: value for key, value in (stamped or {}).items() if key != "_meta"} == plain
-    carried: dict[str, Any] = (stamped or {}).get("_meta", {})
+    assert {key: value for key, value in (stamped_params or {}).items() if key != "_meta"} == plain
+    client_meta: dict[str, Any] = (stamped_params or {}).get("_meta", {})
     for key, value in (meta or {}).items():
-        assert key in RESERVED or carried[key] == value
-    assert carried.get("progressToken") == token
-    assert carried.get(PROTOCOL_VERSION_KEY) == (version if version in MODERN_VERSIONS else None)
-    assert carried.get(LOG_LEVEL_KEY) == (level if version in MODERN_VERSIONS else None)
+        assert key in RESERVED_META_KEYS or client_meta[key] == value
+    assert client_meta.get("progressToken") == token
+    assert client_meta.get(PROTOCOL_VERSION_KEY) == (version if version in MODERN_VERSIONS else None)
+    assert client_meta.get(LOG_LEVEL_KEY) == (level if version in MODERN_VERSIONS else None)
 
 
-def test_requests_do_not_share_what_may_be_changed() -> None:
+def test_requests_do_not_share_mutable_objects() -> None:
     one = speaker()
     first, second = one.build_params({"a": 1}), one.build_params({"a": 1})
     assert first is not None
@@ -172,12 +181,12 @@ def test_a_speaker_can_change_its_revision() -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "offered"),
+    ("version", "offered_version"),
     [*((version, version) for version in LEGACY_VERSIONS), (LATEST_MODERN_VERSION, LATEST_LEGACY_VERSION)],
 )
-def test_initialize_offers_a_legacy_revision_and_no_extensions(version: str, offered: str) -> None:
+def test_initialize_offers_a_legacy_revision_and_no_extensions(version: str, offered_version: str) -> None:
     assert speaker(version).initialize_params() == {
-        "protocolVersion": offered,
+        "protocolVersion": offered_version,
         "capabilities": {"roots": {}},
         "clientInfo": INFO,
     }
@@ -187,7 +196,7 @@ def test_initialize_offers_a_legacy_revision_and_no_extensions(version: str, off
 # What a probe tells.
 
 
-def discovered(
+def build_discover_result(
     versions: Any = (LATEST_MODERN_VERSION,), capabilities: Any = None, **more: Any
 ) -> dict[str, Any]:
     return {
@@ -199,7 +208,7 @@ def discovered(
 
 
 def test_a_modern_server_is_known_by_its_answer() -> None:
-    result = discovered(
+    result = build_discover_result(
         (LATEST_MODERN_VERSION, *LEGACY_VERSIONS),
         instructions="be nice",
         _meta={SERVER_INFO_KEY: {"name": "s"}},
@@ -221,15 +230,15 @@ def test_a_modern_server_is_known_by_its_answer() -> None:
         ({"serverInfo": {"name": "old"}, "_meta": {SERVER_INFO_KEY: {"name": "new"}}}, {"name": "new"}),
     ],
 )
-def test_a_modern_server_need_not_say_who_it_is(more: dict[str, Any], info: Any) -> None:
-    assert interpret_probe(discovered(**more), None) == HandshakeResult(
+def test_a_modern_server_may_omit_its_name(more: dict[str, Any], info: Any) -> None:
+    assert interpret_probe(build_discover_result(**more), None) == HandshakeResult(
         LATEST_MODERN_VERSION, info, {"tools": {}}
     )
 
 
 @pytest.mark.parametrize("instructions", [None, 5, [], {}])
-def test_instructions_that_are_no_text_are_none(instructions: Any) -> None:
-    facts = interpret_probe(discovered(instructions=instructions), None)
+def test_instructions_that_are_not_text_are_dropped(instructions: Any) -> None:
+    facts = interpret_probe(build_discover_result(instructions=instructions), None)
     assert isinstance(facts, HandshakeResult)
     assert facts.instructions is None
 
@@ -240,15 +249,15 @@ def test_instructions_that_are_no_text_are_none(instructions: Any) -> None:
         ({}, InconclusiveProbe.OLDER),
         ({"ok": True}, InconclusiveProbe.OLDER),
         ({"supportedVersions": [LATEST_MODERN_VERSION]}, InconclusiveProbe.OLDER),
-        (discovered(LATEST_MODERN_VERSION), InconclusiveProbe.OLDER),
-        (discovered(None), InconclusiveProbe.OLDER),
-        (discovered({LATEST_MODERN_VERSION: 1}), InconclusiveProbe.OLDER),
-        (discovered(capabilities=[]), InconclusiveProbe.OLDER),
-        (discovered(("2025-11-25",)), InconclusiveProbe.OLDER),
-        (discovered(("2099-01-01", "2024-11-05")), InconclusiveProbe.OLDER),
-        (discovered(("2099-01-01",)), InconclusiveProbe.INCOMPATIBLE),
-        (discovered(()), InconclusiveProbe.INCOMPATIBLE),
-        (discovered((5, None)), InconclusiveProbe.INCOMPATIBLE),
+        (build_discover_result(LATEST_MODERN_VERSION), InconclusiveProbe.OLDER),
+        (build_discover_result(None), InconclusiveProbe.OLDER),
+        (build_discover_result({LATEST_MODERN_VERSION: 1}), InconclusiveProbe.OLDER),
+        (build_discover_result(capabilities=[]), InconclusiveProbe.OLDER),
+        (build_discover_result(("2025-11-25",)), InconclusiveProbe.OLDER),
+        (build_discover_result(("2099-01-01", "2024-11-05")), InconclusiveProbe.OLDER),
+        (build_discover_result(("2099-01-01",)), InconclusiveProbe.INCOMPATIBLE),
+        (build_discover_result(()), InconclusiveProbe.INCOMPATIBLE),
+        (build_discover_result((5, None)), InconclusiveProbe.INCOMPATIBLE),
     ],
 )
 def test_another_answer_to_the_probe_is_judged(result: dict[str, Any], verdict: InconclusiveProbe) -> None:

@@ -18,10 +18,12 @@ from toolyard.protocol.jsonrpc import build_error_for_unreadable
         b'{"result":{"rows":[{"id":8},{"id":9}],"n":NaN},"id":7,"jsonrpc":"2.0"}\r',
     ],
 )
-def test_the_call_is_told_from_what_it_holds(line: bytes) -> None:
-    told = {"jsonrpc": "2.0", "id": 7, "error": {"code": 0, "message": "why"}}
-    assert build_error_for_unreadable(line, "why") == told
-    assert build_error_for_unreadable(OversizeLine(line[:4096], line[-4096:], len(line)), "why") == told
+def test_the_id_is_recovered_from_a_broken_message(line: bytes) -> None:
+    error_message = {"jsonrpc": "2.0", "id": 7, "error": {"code": 0, "message": "why"}}
+    assert build_error_for_unreadable(line, "why") == error_message
+    assert (
+        build_error_for_unreadable(OversizeLine(line[:4096], line[-4096:], len(line)), "why") == error_message
+    )
 
 
 @pytest.mark.parametrize(
@@ -35,5 +37,5 @@ def test_the_call_is_told_from_what_it_holds(line: bytes) -> None:
         b"{",
     ],
 )
-def test_what_is_no_answer_ends_no_call(line: bytes) -> None:
+def test_messages_that_are_not_responses_end_no_call(line: bytes) -> None:
     assert build_error_for_unreadable(line, "why") is None

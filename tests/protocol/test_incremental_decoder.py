@@ -33,8 +33,8 @@ def in_steps(data: bytes, **limits: int) -> tuple[Any, int]:
     while True:
         try:
             next(steps)
-        except StopIteration as done:
-            return done.value, count
+        except StopIteration as stop:
+            return stop.value, count
         count += 1
 
 
@@ -43,8 +43,8 @@ def test_steps_of_any_size_give_the_same_value(
     value: Any, ascii_only: bool, indent: int | None, window: int, text_window: int
 ) -> None:
     data = json.dumps(value, ensure_ascii=ascii_only, indent=indent).encode()
-    found, _ = in_steps(data, window=window, text_window=text_window)
-    assert repr(found) == repr(json.loads(data))
+    decoded, _ = in_steps(data, window=window, text_window=text_window)
+    assert repr(decoded) == repr(json.loads(data))
 
 
 PIECES = st.sampled_from(
@@ -63,15 +63,15 @@ PIECES = st.sampled_from(
 @example("[01]", 64, 16)
 @example('"' + "a" * 65 + "\\\\ud83d" + "b" * 30 + '"', 64, 16)
 @example('"' + "a" * 65 + "\\ud83d\\ude00" * 9 + '"', 64, 16)
-def test_what_is_not_json_at_once_is_not_json_in_steps(text: str, window: int, text_window: int) -> None:
+def test_json_rejected_at_once_is_rejected_in_steps(text: str, window: int, text_window: int) -> None:
     data = text.encode()
     try:
-        wanted = decode(data)
+        expected_value = decode(data)
     except ValueError:
         with pytest.raises(ValueError):
             in_steps(data, window=window, text_window=text_window)
     else:
-        assert repr(in_steps(data, window=window, text_window=text_window)[0]) == repr(wanted)
+        assert repr(in_steps(data, window=window, text_window=text_window)[0]) == repr(expected_value)
 
 
 def test_values_are_counted_and_more_than_the_limit_are_refused_by_name() -> None:
@@ -119,9 +119,9 @@ BOMBS = {
 
 @pytest.mark.parametrize("kind", BOMBS)
 async def test_millions_of_values_are_refused_while_other_tasks_run(kind: str) -> None:
-    found, turns = await turns_while(BOMBS[kind])
-    assert isinstance(found, MessageLimitExceeded)
-    assert str(found) == "has more than 200,000 values"
+    decoded, turns = await turns_while(BOMBS[kind])
+    assert isinstance(decoded, MessageLimitExceeded)
+    assert str(decoded) == "has more than 200,000 values"
     assert turns > 20
 
 
@@ -137,15 +137,15 @@ LONG_TEXTS = {
 @pytest.mark.parametrize("kind", LONG_TEXTS)
 async def test_a_long_text_is_decoded_while_other_tasks_run(kind: str) -> None:
     text, data = LONG_TEXTS[kind]
-    found, turns = await turns_while(b'{"text": ' + data + b"}")
-    assert found == {"text": text}
+    decoded, turns = await turns_while(b'{"text": ' + data + b"}")
+    assert decoded == {"text": text}
     assert turns > len(data) // 1_000_000
 
 
 async def test_a_message_below_the_threshold_is_decoded_at_once() -> None:
     data = b'"' + b"a" * (MAX_ONE_STEP_BYTES - 2) + b'"'
-    found, turns = await turns_while(data)
-    assert (len(found), turns) == (MAX_ONE_STEP_BYTES - 2, 1)
+    decoded, turns = await turns_while(data)
+    assert (len(decoded), turns) == (MAX_ONE_STEP_BYTES - 2, 1)
 
 
 @pytest.mark.parametrize(
@@ -159,5 +159,5 @@ async def test_a_message_below_the_threshold_is_decoded_at_once() -> None:
     ids=["nested", "digits", "many-digits", "exponent"],
 )
 async def test_nesting_and_numbers_without_bound_are_refused(data: bytes) -> None:
-    found, _ = await turns_while(data)
-    assert isinstance(found, ValueError)
+    decoded, _ = await turns_while(data)
+    assert isinstance(decoded, ValueError)

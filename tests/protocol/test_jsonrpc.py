@@ -58,7 +58,7 @@ almost_messages = st.fixed_dictionaries(
 )
 
 
-def asked(*methods: str) -> PendingRequests[str]:
+def exchange_with_requests(*methods: str) -> PendingRequests[str]:
     """An exchange that has asked these, under the ids 1, 2, …, and files each under its own name."""
     exchange: PendingRequests[str] = PendingRequests()
     for method in methods:
@@ -79,8 +79,8 @@ def test_every_request_has_an_id_of_its_own() -> None:
     assert exchange.register("b", "ping") not in given_ids
 
 
-def test_an_answer_reaches_what_was_asked_and_only_that() -> None:
-    exchange = asked("tools/list", "tools/call")
+def test_an_answer_reaches_only_its_request() -> None:
+    exchange = exchange_with_requests("tools/list", "tools/call")
     assert exchange.receive(build_result_message(2, {"content": []})) == RpcResponse(
         "tools/call", {"content": []}
     )
@@ -91,44 +91,51 @@ def test_an_answer_reaches_what_was_asked_and_only_that() -> None:
     assert len(exchange) == 0
 
 
-def test_a_failure_is_an_answer_with_what_the_server_said() -> None:
-    event = asked("ping").receive(build_error_message(1, -32601, "no such method", {"method": "ping"}))
+def test_a_failure_is_an_answer_with_the_error_of_the_server() -> None:
+    event = exchange_with_requests("ping").receive(
+        build_error_message(1, -32601, "no such method", {"method": "ping"})
+    )
     assert event == RpcResponse("ping", None, RpcFailure(-32601, "no such method", {"method": "ping"}))
 
 
 @pytest.mark.parametrize(
     "id", [0, 2, -1, 99, "2", "x", "", None, 1.0, True, [], {}, [1], {"id": 1}, "1 ", "+1"]
 )
-def test_an_answer_to_what_nobody_asked_is_a_stray(id: Any) -> None:
-    exchange = asked("ping")
+def test_an_answer_without_a_request_is_a_stray(id: Any) -> None:
+    exchange = exchange_with_requests("ping")
     event = exchange.receive({"jsonrpc": "2.0", "id": id, "result": {}})
     assert isinstance(event, UnprocessableMessage)
     assert exchange.tokens() == ["ping"]
 
 
 def test_an_answer_without_an_id_is_a_stray() -> None:
-    assert isinstance(asked("ping").receive({"jsonrpc": "2.0", "result": {}}), UnprocessableMessage)
     assert isinstance(
-        asked("ping").receive(build_error_message(None, -32700, "Parse error")), UnprocessableMessage
+        exchange_with_requests("ping").receive({"jsonrpc": "2.0", "result": {}}), UnprocessableMessage
+    )
+    assert isinstance(
+        exchange_with_requests("ping").receive(build_error_message(None, -32700, "Parse error")),
+        UnprocessableMessage,
     )
 
 
 def test_a_second_answer_is_a_stray() -> None:
-    exchange = asked("ping")
+    exchange = exchange_with_requests("ping")
     assert isinstance(exchange.receive(build_result_message(1, {})), RpcResponse)
     assert isinstance(exchange.receive(build_result_message(1, {})), UnprocessableMessage)
     assert isinstance(exchange.receive(build_error_message(1, -1, "late")), UnprocessableMessage)
 
 
 def test_an_answer_under_the_string_of_our_number_is_ours() -> None:
-    assert asked("ping").receive(build_result_message("1", {"a": 1})) == RpcResponse("ping", {"a": 1})
-    assert asked("ping").receive(build_error_message("1", -1, "no")) == RpcResponse(
+    assert exchange_with_requests("ping").receive(build_result_message("1", {"a": 1})) == RpcResponse(
+        "ping", {"a": 1}
+    )
+    assert exchange_with_requests("ping").receive(build_error_message("1", -1, "no")) == RpcResponse(
         "ping", None, RpcFailure(-1, "no")
     )
 
 
 def test_an_answer_that_comes_after_it_was_forgotten_is_a_stray() -> None:
-    exchange = asked("tools/call")
+    exchange = exchange_with_requests("tools/call")
     assert exchange.discard(1)
     assert not exchange.discard(1)
     assert len(exchange) == 0
@@ -139,16 +146,16 @@ def test_an_answer_that_comes_after_it_was_forgotten_is_a_stray() -> None:
     )
 
 
-def test_what_was_answered_or_never_asked_cannot_be_forgotten() -> None:
-    exchange = asked("ping")
+def test_answered_and_unknown_requests_cannot_be_forgotten() -> None:
+    exchange = exchange_with_requests("ping")
     exchange.receive(build_result_message(1, {}))
     assert not exchange.discard(1)
     assert not exchange.discard(7)
 
 
 @pytest.mark.parametrize("result", [None, [], "text", 1, True])
-def test_a_result_that_is_no_object_ends_the_request_with_a_failure(result: Any) -> None:
-    exchange = asked("tools/call")
+def test_a_result_that_is_not_an_object_ends_the_request_with_a_failure(result: Any) -> None:
+    exchange = exchange_with_requests("tools/call")
     event = exchange.receive({"jsonrpc": "2.0", "id": 1, "result": result})
     assert isinstance(event, RpcResponse)
     assert event.result is None
@@ -156,15 +163,17 @@ def test_a_result_that_is_no_object_ends_the_request_with_a_failure(result: Any)
     assert len(exchange) == 0
 
 
-def test_an_error_beside_a_null_result_is_what_counts() -> None:
-    event = asked("ping").receive({"id": 1, "result": None, "error": {"code": -5, "message": "no"}})
+def test_an_error_beside_a_null_result_counts() -> None:
+    event = exchange_with_requests("ping").receive(
+        {"id": 1, "result": None, "error": {"code": -5, "message": "no"}}
+    )
     assert event == RpcResponse("ping", None, RpcFailure(-5, "no"))
-    event = asked("ping").receive({"id": 1, "result": {"a": 1}, "error": None})
+    event = exchange_with_requests("ping").receive({"id": 1, "result": {"a": 1}, "error": None})
     assert event == RpcResponse("ping", {"a": 1})
 
 
 def test_an_answer_with_neither_result_nor_error_leaves_the_request_open() -> None:
-    exchange = asked("ping")
+    exchange = exchange_with_requests("ping")
     assert isinstance(exchange.receive({"jsonrpc": "2.0", "id": 1}), UnprocessableMessage)
     assert exchange.tokens() == ["ping"]
 
@@ -188,7 +197,7 @@ def test_an_answer_with_neither_result_nor_error_leaves_the_request_open() -> No
 )
 def test_an_error_of_any_shape_is_a_failure(error: Any, failure: RpcFailure) -> None:
     assert parse_rpc_failure(error) == failure
-    exchange = asked("ping")
+    exchange = exchange_with_requests("ping")
     assert exchange.receive({"jsonrpc": "2.0", "id": 1, "error": error}) == RpcResponse("ping", None, failure)
     assert len(exchange) == 0
 
@@ -196,8 +205,8 @@ def test_an_error_of_any_shape_is_a_failure(error: Any, failure: RpcFailure) -> 
 # Progress and cancellation.
 
 
-def test_progress_reaches_what_was_asked_and_leaves_it_open() -> None:
-    exchange = asked("tools/list", "tools/call")
+def test_progress_reaches_its_request_and_leaves_it_open() -> None:
+    exchange = exchange_with_requests("tools/list", "tools/call")
     params = {"progressToken": 2, "progress": 0.5, "total": 1, "message": "half"}
     event = exchange.receive(build_notification("notifications/progress", params))
     assert event == Progress("tools/call", params)
@@ -205,20 +214,21 @@ def test_progress_reaches_what_was_asked_and_leaves_it_open() -> None:
 
 
 @pytest.mark.parametrize("token", [0, 2, "x", None, True, 1.0, [], {}])
-def test_progress_of_what_is_not_in_flight_is_a_stray(token: Any) -> None:
+def test_progress_without_a_request_in_flight_is_a_stray(token: Any) -> None:
     message = build_notification("notifications/progress", {"progressToken": token, "progress": 1})
-    assert isinstance(asked("tools/call").receive(message), UnprocessableMessage)
+    assert isinstance(exchange_with_requests("tools/call").receive(message), UnprocessableMessage)
 
 
 def test_progress_without_parameters_is_a_stray() -> None:
     assert isinstance(
-        asked("tools/call").receive(build_notification("notifications/progress")), UnprocessableMessage
+        exchange_with_requests("tools/call").receive(build_notification("notifications/progress")),
+        UnprocessableMessage,
     )
 
 
 @pytest.mark.parametrize("id", [1, 0, -1, "x", ""])
 def test_a_cancellation_names_the_request_and_the_reason(id: Any) -> None:
-    exchange = asked("tools/call")
+    exchange = exchange_with_requests("tools/call")
     params = {"requestId": id, "reason": "bored"}
     assert exchange.receive(build_notification("notifications/cancelled", params)) == Cancellation(
         id, "bored"
@@ -229,13 +239,14 @@ def test_a_cancellation_names_the_request_and_the_reason(id: Any) -> None:
 @pytest.mark.parametrize("reason", [None, 1, ["bored"], {}])
 def test_a_cancellation_needs_no_reason(reason: Any) -> None:
     message = build_notification("notifications/cancelled", {"requestId": 3, "reason": reason})
-    assert asked().receive(message) == Cancellation(3, None)
+    assert exchange_with_requests().receive(message) == Cancellation(3, None)
 
 
 @pytest.mark.parametrize("params", [None, {}, {"requestId": None}, {"requestId": True}, {"requestId": [1]}])
 def test_a_cancellation_without_a_request_is_a_stray(params: Any) -> None:
     assert isinstance(
-        asked("ping").receive(build_notification("notifications/cancelled", params)), UnprocessableMessage
+        exchange_with_requests("ping").receive(build_notification("notifications/cancelled", params)),
+        UnprocessableMessage,
     )
 
 
@@ -244,47 +255,49 @@ def test_a_cancellation_without_a_request_is_a_stray(params: Any) -> None:
 
 @pytest.mark.parametrize("id", [0, 7, -3, "a", "", 2**70])
 def test_a_request_of_theirs_keeps_its_id_and_parameters(id: Any) -> None:
-    assert asked().receive(build_request(id, "roots/list", {"a": 1})) == IncomingRequest(
+    assert exchange_with_requests().receive(build_request(id, "roots/list", {"a": 1})) == IncomingRequest(
         id, "roots/list", {"a": 1}
     )
 
 
 @pytest.mark.parametrize("id", [None, True, 1.5, [], {}])
-def test_a_request_whose_id_is_neither_number_nor_string_is_a_stray(id: Any) -> None:
+def test_a_request_with_an_invalid_id_is_a_stray(id: Any) -> None:
     assert isinstance(
-        asked("ping").receive({"jsonrpc": "2.0", "id": id, "method": "ping"}), UnprocessableMessage
+        exchange_with_requests("ping").receive({"jsonrpc": "2.0", "id": id, "method": "ping"}),
+        UnprocessableMessage,
     )
 
 
 @pytest.mark.parametrize("message", [build_request(1, "ping"), build_notification("notifications/x")])
 def test_null_parameters_count_as_none(message: dict[str, Any]) -> None:
-    event = asked().receive({**message, "params": None})
+    event = exchange_with_requests().receive({**message, "params": None})
     assert isinstance(event, IncomingRequest | Notification)
     assert event.params == {}
-    assert event == asked().receive(message)
+    assert event == exchange_with_requests().receive(message)
 
 
 @pytest.mark.parametrize("params", [[], [1], "a", 1, True])
 @pytest.mark.parametrize("message", [build_request(1, "ping"), build_notification("notifications/x")])
-def test_parameters_that_are_no_object_make_a_stray(message: dict[str, Any], params: Any) -> None:
-    assert isinstance(asked().receive({**message, "params": params}), UnprocessableMessage)
+def test_parameters_that_are_not_an_object_make_a_stray(message: dict[str, Any], params: Any) -> None:
+    assert isinstance(exchange_with_requests().receive({**message, "params": params}), UnprocessableMessage)
 
 
 @pytest.mark.parametrize("method", [1, True, [], {}, 1.5])
-def test_a_method_that_is_no_string_is_a_stray(method: Any) -> None:
+def test_a_method_that_is_not_a_string_is_a_stray(method: Any) -> None:
     assert isinstance(
-        asked("ping").receive({"jsonrpc": "2.0", "id": 1, "method": method}), UnprocessableMessage
+        exchange_with_requests("ping").receive({"jsonrpc": "2.0", "id": 1, "method": method}),
+        UnprocessableMessage,
     )
 
 
 def test_our_own_request_coming_back_is_known_as_an_echo() -> None:
-    exchange = asked("initialize")
+    exchange = exchange_with_requests("initialize")
     message = build_request(1, "initialize", {"protocolVersion": "2025-11-25"})
     assert exchange.receive(message) == IncomingRequest(1, "initialize", message["params"], is_echo=True)
 
 
-def test_a_request_of_theirs_with_a_number_of_ours_is_no_echo() -> None:
-    exchange = asked("initialize")
+def test_a_request_of_theirs_with_one_of_our_ids_is_not_an_echo() -> None:
+    exchange = exchange_with_requests("initialize")
     for id, method in ((1, "ping"), (2, "initialize"), ("1", "initialize")):
         event = exchange.receive(build_request(id, method))
         assert isinstance(event, IncomingRequest)
@@ -299,7 +312,7 @@ def test_a_request_of_theirs_with_a_number_of_ours_is_no_echo() -> None:
 
 
 def test_a_batch_gives_the_event_of_each_of_its_messages_in_order() -> None:
-    exchange = asked("a", "b")
+    exchange = exchange_with_requests("a", "b")
     batch = [
         build_notification("x"),
         build_result_message(2, {}),
@@ -308,11 +321,11 @@ def test_a_batch_gives_the_event_of_each_of_its_messages_in_order() -> None:
         build_result_message(1, {}),
         [[]],
     ]
-    told, second, ask, number, first, nested = map(exchange.receive, batch)
-    assert (told, second, first) == (Notification("x", {}), RpcResponse("b", {}), RpcResponse("a", {}))
+    results, second, ask, number, first, nested_results = map(exchange.receive, batch)
+    assert (results, second, first) == (Notification("x", {}), RpcResponse("b", {}), RpcResponse("a", {}))
     assert ask == IncomingRequest(9, "ping", {})
     assert isinstance(number, UnprocessableMessage)
-    assert isinstance(nested, UnprocessableMessage)
+    assert isinstance(nested_results, UnprocessableMessage)
 
 
 # Whatever comes.
@@ -323,11 +336,11 @@ def test_a_batch_gives_the_event_of_each_of_its_messages_in_order() -> None:
 @example({"id": "１", "result": {}})
 @example({"method": "notifications/progress", "params": {"progressToken": "1"}})
 def test_no_value_makes_it_raise_and_a_request_ends_at_most_once(message: Any) -> None:
-    exchange = asked("a", "b")
+    exchange = exchange_with_requests("a", "b")
     messages = cast("list[object]", message) if isinstance(message, list) else [message]
     events = list(map(exchange.receive, messages))
-    answered = [event.token for event in events if isinstance(event, RpcResponse)]
-    assert sorted([*answered, *exchange.tokens()]) == ["a", "b"]
+    tokens = [event.token for event in events if isinstance(event, RpcResponse)]
+    assert sorted([*tokens, *exchange.tokens()]) == ["a", "b"]
     for event in events:
         if isinstance(event, RpcResponse):
             assert (event.result is None) != (event.failure is None)
@@ -345,7 +358,7 @@ def test_nesting_as_deep_as_can_be_read_does_not_make_it_raise(key: str, depth: 
         build_notification(f"notifications/{name}", {key: deep}) for name in ("progress", "cancelled")
     ]
     for message in messages:
-        event = asked("ping").receive(message)
+        event = exchange_with_requests("ping").receive(message)
         assert not isinstance(event, UnprocessableMessage) or len(event.reason) < 400
 
 
@@ -357,7 +370,7 @@ def test_the_reason_of_a_stray_is_short_however_long_the_message_is() -> None:
         {"method": long, "id": None},
         build_notification("notifications/progress", {"progressToken": long}),
     ):
-        event = asked("ping").receive(message)
+        event = exchange_with_requests("ping").receive(message)
         assert isinstance(event, UnprocessableMessage)
         assert len(event.reason) < 400
     assert len(parse_rpc_failure(long).message) < 400
@@ -366,7 +379,7 @@ def test_the_reason_of_a_stray_is_short_however_long_the_message_is() -> None:
 # Messages.
 
 
-def test_messages_carry_only_what_they_were_given() -> None:
+def test_messages_have_only_their_given_members() -> None:
     assert build_request(1, "ping") == {"jsonrpc": "2.0", "id": 1, "method": "ping"}
     assert build_request("a", "x", {}) == {"jsonrpc": "2.0", "id": "a", "method": "x", "params": {}}
     assert build_notification("x") == {"jsonrpc": "2.0", "method": "x"}
@@ -416,21 +429,23 @@ json_objects = st.dictionaries(st.text(max_size=5), values, max_size=4)
 @settings(deadline=None)
 @given(st.integers() | words, words, json_objects)
 def test_any_request_goes_over_the_wire_without_loss(id: int | str, method: str, params: Any) -> None:
-    assert asked().receive(decode(encode(build_request(id, method, params)))) == IncomingRequest(
-        id, method, params
-    )
+    assert exchange_with_requests().receive(
+        decode(encode(build_request(id, method, params)))
+    ) == IncomingRequest(id, method, params)
 
 
 @settings(deadline=None)
 @given(words.filter(lambda word: not word.startswith("notifications/")), json_objects)
 def test_any_notification_goes_over_the_wire_without_loss(method: str, params: Any) -> None:
-    assert asked().receive(decode(encode(build_notification(method, params)))) == Notification(method, params)
+    assert exchange_with_requests().receive(
+        decode(encode(build_notification(method, params)))
+    ) == Notification(method, params)
 
 
 @settings(deadline=None)
 @given(json_objects)
 def test_any_result_goes_over_the_wire_without_loss(result: Any) -> None:
-    exchange = asked("tools/call")
+    exchange = exchange_with_requests("tools/call")
     assert exchange.receive(decode(encode(build_result_message(1, result)))) == RpcResponse(
         "tools/call", result
     )
@@ -439,6 +454,6 @@ def test_any_result_goes_over_the_wire_without_loss(result: Any) -> None:
 @settings(deadline=None)
 @given(st.integers().filter(bool), words, values)
 def test_any_failure_goes_over_the_wire_without_loss(code: int, message: str, data: Any) -> None:
-    exchange = asked("tools/call")
+    exchange = exchange_with_requests("tools/call")
     event = exchange.receive(decode(encode(build_error_message(1, code, message, data))))
     assert event == RpcResponse("tools/call", None, RpcFailure(code, message, data))

@@ -85,7 +85,7 @@ def check(expected: Any, value: Any) -> None:
     assert adapter.dump_python(understood, by_alias=True, exclude_unset=True, mode="json") == value
 
 
-def sent(message: Message) -> Message:
+def send_over_wire(message: Message) -> Message:
     """As the other side reads it, when it is a message at all."""
     read = over_the_wire(message)
     envelope = jsonrpc.jsonrpc_message_adapter.validate_python(read)
@@ -95,11 +95,11 @@ def sent(message: Message) -> Message:
 
 # What we say as a client.
 
-ELICITED: dict[str, Any] = {
+ELICITATION_RESULT: dict[str, Any] = {
     "action": "accept",
     "content": {"name": "octocat", "age": 4, "ok": True, "all": ["a"]},
 }
-SAMPLED: dict[str, Any] = {
+SAMPLING_RESULT: dict[str, Any] = {
     "role": "assistant",
     "content": {"type": "text", "text": "Paris"},
     "model": "some-model",
@@ -107,7 +107,12 @@ SAMPLED: dict[str, Any] = {
 }
 ROOTS: dict[str, Any] = {"roots": [{"uri": "file:///work", "name": "work"}]}
 MORE: dict[str, Any] = {
-    "inputResponses": {"login": ELICITED, "no": {"action": "decline"}, "capital": SAMPLED, "roots": ROOTS},
+    "inputResponses": {
+        "login": ELICITATION_RESULT,
+        "no": {"action": "decline"},
+        "capital": SAMPLING_RESULT,
+        "roots": ROOTS,
+    },
     "requestState": "opaque é",
 }
 ONLY_MODERN = ("inputResponses", "requestState")
@@ -178,7 +183,7 @@ def test_every_request_is_of_its_type(method: str, revision: str, params: dict[s
         speaker = RequestBuilder(INFO, capabilities, revision)
         for options in OPTIONS:
             exchange: PendingRequests[str] = PendingRequests()
-            message = sent(
+            message = send_over_wire(
                 build_request(
                     exchange.register("token", method), method, speaker.build_params(params, **options)
                 )
@@ -191,16 +196,16 @@ def test_every_request_is_of_its_type(method: str, revision: str, params: dict[s
 @pytest.mark.parametrize("capabilities", [{}, ABILITIES], ids=["bare", "able"])
 def test_initialize_is_of_its_type(revision: str, capabilities: dict[str, Any]) -> None:
     params = RequestBuilder(INFO, capabilities, revision).initialize_params()
-    message = sent(build_request(1, "initialize", params))
+    message = send_over_wire(build_request(1, "initialize", params))
     assert message["params"]["protocolVersion"] == revision
     methods.validate_client_request("initialize", revision, message["params"])
     check(methods.CLIENT_REQUESTS[("initialize", revision)], message)
 
 
 def test_every_request_of_every_revision_was_tried() -> None:
-    tried = {(param.values[0], param.values[1]) for param in every_request()}
-    tried |= {("initialize", revision) for revision in LEGACY_VERSIONS}
-    assert tried == set(methods.CLIENT_REQUESTS)
+    tested_requests = {(param.values[0], param.values[1]) for param in every_request()}
+    tested_requests |= {("initialize", revision) for revision in LEGACY_VERSIONS}
+    assert tested_requests == set(methods.CLIENT_REQUESTS)
 
 
 def test_our_revisions_are_those_of_the_reference() -> None:
@@ -235,7 +240,7 @@ CLIENT_NOTES: dict[str, list[dict[str, Any] | None]] = {
 @pytest.mark.parametrize(("method", "revision"), sorted(methods.CLIENT_NOTIFICATIONS))
 def test_every_notification_of_a_client_is_of_its_type(method: str, revision: str) -> None:
     for params in CLIENT_NOTES[method]:
-        message = sent(build_notification(method, params))
+        message = send_over_wire(build_notification(method, params))
         methods.validate_client_notification(method, revision, message.get("params"))
         check(methods.CLIENT_NOTIFICATIONS[(method, revision)], message)
 
@@ -243,15 +248,15 @@ def test_every_notification_of_a_client_is_of_its_type(method: str, revision: st
 CLIENT_ANSWERS: dict[str, list[dict[str, Any]]] = {
     "ping": [{}],
     "roots/list": [ROOTS, {"roots": []}],
-    "sampling/createMessage": [SAMPLED],
-    "elicitation/create": [ELICITED, {"action": "decline"}, {"action": "cancel"}],
+    "sampling/createMessage": [SAMPLING_RESULT],
+    "elicitation/create": [ELICITATION_RESULT, {"action": "decline"}, {"action": "cancel"}],
 }
 
 
 @pytest.mark.parametrize(("method", "revision"), sorted(methods.CLIENT_RESULTS))
 def test_every_answer_of_a_client_is_of_its_type(method: str, revision: str) -> None:
     for result in CLIENT_ANSWERS[method]:
-        message = sent(build_result_message(5, result))
+        message = send_over_wire(build_result_message(5, result))
         methods.validate_client_result(method, revision, message["result"])
         check(methods.CLIENT_RESULTS[(method, revision)], message["result"])
 
@@ -354,12 +359,12 @@ def our_answers(method: str, revision: str) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(("method", "revision"), sorted(methods.SERVER_RESULTS))
 def test_every_answer_of_a_server_is_of_its_type(method: str, revision: str) -> None:
     for result in our_answers(method, revision):
-        message = sent(build_result_message("a", result))
+        message = send_over_wire(build_result_message("a", result))
         methods.validate_server_result(method, revision, message["result"])
         check(methods.SERVER_RESULTS[(method, revision)], message["result"])
         if revision in MODERN_VERSIONS:
-            parsed = methods.parse_server_result(method, revision, message["result"])
-            assert methods.is_input_required(parsed) is (result["resultType"] == "input_required")
+            server_result = methods.parse_server_result(method, revision, message["result"])
+            assert methods.is_input_required(server_result) is (result["resultType"] == "input_required")
 
 
 SERVER_NOTES: dict[str, list[dict[str, Any] | None]] = {
@@ -383,13 +388,13 @@ ON_SUBSCRIPTIONS = ("/list_changed", "/updated", "/acknowledged")
 def test_every_notification_of_a_server_is_of_its_type(method: str, revision: str) -> None:
     for params in SERVER_NOTES[method]:
         if revision in MODERN_VERSIONS and method.endswith(ON_SUBSCRIPTIONS):
-            made = [
+            notifications = [
                 build_subscription_notification(method, 5, params),
                 build_subscription_notification(method, "a", params),
             ]
         else:
-            made = [build_notification(method, params)]
-        for message in map(sent, made):
+            notifications = [build_notification(method, params)]
+        for message in map(send_over_wire, notifications):
             methods.parse_server_notification(method, revision, message.get("params"))
             check(methods.SERVER_NOTIFICATIONS[(method, revision)], message)
 
@@ -397,7 +402,7 @@ def test_every_notification_of_a_server_is_of_its_type(method: str, revision: st
 @pytest.mark.parametrize(("method", "revision"), sorted(methods.SERVER_REQUESTS))
 def test_every_request_of_a_server_is_of_its_type(method: str, revision: str) -> None:
     for params in (ASKS[method], None) if not ASKS[method] else (ASKS[method],):
-        message = sent(build_request("s1", method, params))
+        message = send_over_wire(build_request("s1", method, params))
         methods.parse_server_request(method, revision, message.get("params"))
         check(methods.SERVER_REQUESTS[(method, revision)], message)
 
@@ -423,17 +428,21 @@ def test_modern_lists_carry_the_cache_hints_that_the_types_require(method: str) 
     ],
 )
 def test_every_error_is_of_its_type(id: int | str | None, failure: RpcFailure) -> None:
-    message = sent(build_error_message(id, failure.code, failure.message, failure.data))
-    parsed = jsonrpc.JSONRPCError.model_validate(message)
-    assert (parsed.id, parsed.error.code, parsed.error.data) == (id, failure.code, failure.data)
+    message = send_over_wire(build_error_message(id, failure.code, failure.message, failure.data))
+    error_response = jsonrpc.JSONRPCError.model_validate(message)
+    assert (error_response.id, error_response.error.code, error_response.error.data) == (
+        id,
+        failure.code,
+        failure.data,
+    )
 
 
 def test_the_refusal_of_a_version_is_of_its_type() -> None:
     speaker = RequestBuilder(INFO, {}, "2099-01-01")
-    rejected = parse_request_metadata(build_request(1, "tools/list", speaker.build_params(None)))
-    assert isinstance(rejected, RequestRejection)
-    failure = rejected.failure
-    message = sent(build_error_message(1, failure.code, failure.message, failure.data))
+    request_metadata = parse_request_metadata(build_request(1, "tools/list", speaker.build_params(None)))
+    assert isinstance(request_metadata, RequestRejection)
+    failure = request_metadata.failure
+    message = send_over_wire(build_error_message(1, failure.code, failure.message, failure.data))
     assert message["error"]["code"] == jsonrpc.UNSUPPORTED_PROTOCOL_VERSION
     check(UnsupportedProtocolVersionErrorData, message["error"]["data"])
 
@@ -441,28 +450,28 @@ def test_the_refusal_of_a_version_is_of_its_type() -> None:
 # The two sides together.
 
 
-def test_what_our_server_answers_to_a_probe_our_client_understands() -> None:
-    discovered = build_discover_result(OUR_ABILITIES, "be nice")
-    result = over_the_wire(MODERN.finish_result(discovered, "server/discover", INFO))
+def test_our_client_understands_our_servers_answer_to_a_probe() -> None:
+    discover_result = build_discover_result(OUR_ABILITIES, "be nice")
+    result = over_the_wire(MODERN.finish_result(discover_result, "server/discover", INFO))
     assert interpret_probe(result, None) == HandshakeResult(
         LATEST_MODERN_VERSION, INFO, OUR_ABILITIES, "be nice"
     )
 
 
 @pytest.mark.parametrize("revision", LEGACY_VERSIONS)
-def test_what_our_server_answers_to_a_handshake_our_client_understands(revision: str) -> None:
-    offered = RequestBuilder(INFO, {}, revision).initialize_params()["protocolVersion"]
-    result = over_the_wire(build_initialize_result(offered, INFO, OUR_ABILITIES, "be nice"))
+def test_our_client_understands_our_servers_answer_to_a_handshake(revision: str) -> None:
+    protocol_version = RequestBuilder(INFO, {}, revision).initialize_params()["protocolVersion"]
+    result = over_the_wire(build_initialize_result(protocol_version, INFO, OUR_ABILITIES, "be nice"))
     assert parse_initialize_result(result) == HandshakeResult(revision, INFO, OUR_ABILITIES, "be nice")
 
 
 def test_a_client_that_is_refused_its_version_asks_again_with_one_that_is_served() -> None:
     speaker = RequestBuilder(INFO, ABILITIES, "2099-01-01")
-    rejected = parse_request_metadata(
+    request_metadata = parse_request_metadata(
         over_the_wire(build_request(1, "server/discover", speaker.build_params(None)))
     )
-    assert isinstance(rejected, RequestRejection)
-    again = interpret_probe(None, rejected.failure)
+    assert isinstance(request_metadata, RequestRejection)
+    again = interpret_probe(None, request_metadata.failure)
     assert again == LATEST_MODERN_VERSION
     speaker.set_version(again)
     caller = parse_request_metadata(
@@ -487,7 +496,7 @@ def test_the_reference_refuses_a_modern_request_without_its_stamp(method: str, p
         methods.validate_client_request(method, LATEST_MODERN_VERSION, params)
 
 
-def test_the_check_refuses_a_key_that_nobody_knows() -> None:
+def test_the_check_refuses_an_unknown_key() -> None:
     expected = methods.CLIENT_REQUESTS[("tools/call", LATEST_LEGACY_VERSION)]
     check(expected, build_request(1, "tools/call", {"name": "echo"}))
     with pytest.raises(AssertionError):
@@ -527,20 +536,22 @@ results = st.fixed_dictionaries(
 @settings(deadline=None)
 @given(
     revision=st.sampled_from(VERSIONS),
-    asked=requests,
+    sent_request=requests,
     token=st.none() | st.integers(),
     meta=st.none()
     | st.dictionaries(st.from_regex(r"com\.example/[a-z]{1,5}", fullmatch=True), values, max_size=2),
 )
 def test_any_request_is_of_its_type_and_arrives_whole(
-    revision: str, asked: tuple[str, dict[str, Any]], token: int | None, meta: Any
+    revision: str, sent_request: tuple[str, dict[str, Any]], token: int | None, meta: Any
 ) -> None:
-    method, params = asked
-    stamped = RequestBuilder(INFO, ABILITIES, revision).build_params(params, progress_token=token, meta=meta)
-    message = sent(build_request(9, method, stamped))
+    method, params = sent_request
+    stamped_params = RequestBuilder(INFO, ABILITIES, revision).build_params(
+        params, progress_token=token, meta=meta
+    )
+    message = send_over_wire(build_request(9, method, stamped_params))
     methods.validate_client_request(method, revision, message["params"])
     event = PendingRequests[None]().receive(message)
-    assert event == IncomingRequest(9, method, stamped or {})
+    assert event == IncomingRequest(9, method, stamped_params or {})
     assert {key: event.params[key] for key in params} == params
     assert {key: event.params["_meta"][key] for key in meta or {}} == (meta or {})
 
@@ -550,7 +561,7 @@ def test_any_request_is_of_its_type_and_arrives_whole(
 def test_any_result_is_of_its_type_and_arrives_whole(revision: str, result: dict[str, Any]) -> None:
     full = MODERN.finish_result(result, "tools/call", INFO) if revision in MODERN_VERSIONS else result
     exchange: PendingRequests[str] = PendingRequests()
-    message = sent(build_result_message(exchange.register("token", "tools/call"), full))
+    message = send_over_wire(build_result_message(exchange.register("token", "tools/call"), full))
     methods.validate_server_result("tools/call", revision, message["result"])
     event = exchange.receive(message)
     assert event == RpcResponse("token", full)
@@ -562,6 +573,6 @@ def test_any_result_is_of_its_type_and_arrives_whole(revision: str, result: dict
 @given(revision=st.sampled_from(VERSIONS), level=st.sampled_from(["debug", "error"]), data=values)
 def test_any_log_message_is_of_its_type_and_arrives_whole(revision: str, level: str, data: Any) -> None:
     params = {"level": level, "data": data}
-    message = sent(build_notification("notifications/message", params))
+    message = send_over_wire(build_notification("notifications/message", params))
     methods.parse_server_notification("notifications/message", revision, message["params"])
     assert PendingRequests[None]().receive(message) == Notification("notifications/message", params)

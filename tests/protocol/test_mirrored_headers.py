@@ -54,7 +54,7 @@ def test_the_examples_of_the_specification_are_encoded_as_it_says(value: str, he
         "a=?base64?x?=",
     ],
 )
-def test_what_a_header_can_carry_is_left_as_it_is(value: str) -> None:
+def test_valid_header_values_are_not_encoded(value: str) -> None:
     assert encode_header_value(value) == value
     assert decode_header_value(value) == value
 
@@ -63,14 +63,14 @@ def test_what_a_header_can_carry_is_left_as_it_is(value: str) -> None:
     "value",
     [" ", " a", "a ", "\ta", "a\t", "a\r\nX-Evil: 1", "a\x00", "a\x7f", "é", "\u00a0", "\U0001f600", "\n"],
 )
-def test_what_a_header_cannot_carry_is_encoded(value: str) -> None:
+def test_invalid_header_values_are_encoded(value: str) -> None:
     header = encode_header_value(value)
     assert header.startswith("=?base64?")
     assert decode_header_value(header) == value
 
 
 @pytest.mark.parametrize("value", ["=?base64?=", "=?base64??=", "=?base64?a?=", "=?base64?\n?="])
-def test_what_begins_and_ends_like_an_encoded_value_is_encoded(value: str) -> None:
+def test_values_that_look_encoded_are_encoded(value: str) -> None:
     assert encode_header_value(value) != value
     assert decode_header_value(encode_header_value(value)) == value
 
@@ -135,12 +135,12 @@ def schema(**properties: Any) -> dict[str, Any]:
     return {"type": "object", "properties": properties}
 
 
-def marked(header: Any = "Region", type: Any = "string") -> dict[str, Any]:
+def mirrored_property(header: Any = "Region", type: Any = "string") -> dict[str, Any]:
     return {"type": type, "x-mcp-header": header}
 
 
 def test_the_example_of_the_specification_mirrors_its_region() -> None:
-    tool = schema(region={"description": "The region", **marked()}, query={"type": "string"})
+    tool = schema(region={"description": "The region", **mirrored_property()}, query={"type": "string"})
     params = find_header_params(tool)
     assert params == (HeaderParam(("region",), "Mcp-Param-Region"),)
     assert build_param_headers(params, {"region": "us-west1", "query": "SELECT 1"}) == {
@@ -157,7 +157,9 @@ def test_a_schema_without_marks_mirrors_nothing(tool: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("type", ["string", "integer", "boolean"])
 def test_a_mark_is_allowed_on_plain_types(type: str) -> None:
-    assert find_header_params(schema(a=marked(type=type))) == (HeaderParam(("a",), "Mcp-Param-Region"),)
+    assert find_header_params(schema(a=mirrored_property(type=type))) == (
+        HeaderParam(("a",), "Mcp-Param-Region"),
+    )
 
 
 @pytest.mark.parametrize(
@@ -165,7 +167,7 @@ def test_a_mark_is_allowed_on_plain_types(type: str) -> None:
 )
 def test_a_mark_on_any_other_type_is_forbidden(type: Any) -> None:
     with pytest.raises(HeaderParamError, match="type other than"):
-        find_header_params(schema(a=marked(type=type)))
+        find_header_params(schema(a=mirrored_property(type=type)))
 
 
 def test_a_mark_without_a_type_is_forbidden() -> None:
@@ -193,32 +195,34 @@ def test_a_mark_without_a_type_is_forbidden() -> None:
         "a@b",
     ],
 )
-def test_a_mark_that_is_no_token_is_forbidden(header: str) -> None:
+def test_a_mark_that_is_not_a_token_is_forbidden(header: str) -> None:
     with pytest.raises(HeaderParamError, match="not a valid header name"):
-        find_header_params(schema(a=marked(header)))
+        find_header_params(schema(a=mirrored_property(header)))
 
 
 @pytest.mark.parametrize("header", [None, 1, True, ["Region"], {"name": "Region"}])
-def test_a_mark_that_is_no_string_is_forbidden(header: Any) -> None:
+def test_a_mark_that_is_not_a_string_is_forbidden(header: Any) -> None:
     with pytest.raises(HeaderParamError, match="not a valid header name"):
-        find_header_params(schema(a=marked(header)))
+        find_header_params(schema(a=mirrored_property(header)))
 
 
 @pytest.mark.parametrize("header", ["a", "A-1_b.c", "!#$%&'*+-.^_`|~", "0"])
 def test_every_character_of_a_token_is_allowed(header: str) -> None:
-    assert find_header_params(schema(a=marked(header))) == (HeaderParam(("a",), f"Mcp-Param-{header}"),)
+    assert find_header_params(schema(a=mirrored_property(header))) == (
+        HeaderParam(("a",), f"Mcp-Param-{header}"),
+    )
 
 
-def test_two_marks_of_the_same_name_are_forbidden_whatever_their_case() -> None:
+def test_two_marks_that_differ_only_in_case_are_forbidden() -> None:
     with pytest.raises(HeaderParamError, match="twice"):
-        find_header_params(schema(a=marked("Region"), b=marked("rEGION")))
+        find_header_params(schema(a=mirrored_property("Region"), b=mirrored_property("rEGION")))
     with pytest.raises(HeaderParamError, match="twice"):
-        find_header_params(schema(a=marked("Region"), b=schema(c=marked("region"))))
-    assert len(find_header_params(schema(a=marked("Region"), b=marked("Region2")))) == 2
+        find_header_params(schema(a=mirrored_property("Region"), b=schema(c=mirrored_property("region"))))
+    assert len(find_header_params(schema(a=mirrored_property("Region"), b=mirrored_property("Region2")))) == 2
 
 
 def test_marks_on_nested_properties_are_found_with_their_path() -> None:
-    tool = schema(a=schema(b=schema(c=marked("C", "integer")), d=marked("D")))
+    tool = schema(a=schema(b=schema(c=mirrored_property("C", "integer")), d=mirrored_property("D")))
     assert find_header_params(tool) == (
         HeaderParam(("a", "b", "c"), "Mcp-Param-C"),
         HeaderParam(("a", "d"), "Mcp-Param-D"),
@@ -263,11 +267,11 @@ def test_marks_on_nested_properties_are_found_with_their_path() -> None:
 )
 def test_a_mark_where_no_chain_of_properties_leads_is_forbidden(wrap: Any, inner: Any, outer: Any) -> None:
     with pytest.raises(HeaderParamError, match="not on a property with a fixed path"):
-        find_header_params(outer(wrap(inner(marked()))))
+        find_header_params(outer(wrap(inner(mirrored_property()))))
 
 
 def test_a_property_defined_by_reference_is_not_followed_but_its_definition_is_seen() -> None:
-    tool = schema(a={"$ref": "#/$defs/region"}) | {"$defs": {"region": marked()}}
+    tool = schema(a={"$ref": "#/$defs/region"}) | {"$defs": {"region": mirrored_property()}}
     with pytest.raises(HeaderParamError):
         find_header_params(tool)
     assert (
@@ -278,11 +282,11 @@ def test_a_property_defined_by_reference_is_not_followed_but_its_definition_is_s
 
 def test_a_mark_at_the_root_is_forbidden() -> None:
     with pytest.raises(HeaderParamError, match="the root"):
-        find_header_params(marked())
+        find_header_params(mirrored_property())
 
 
 @pytest.mark.parametrize("keyword", ["default", "const", "enum", "examples"])
-def test_a_mark_inside_example_data_is_no_mark(keyword: str) -> None:
+def test_a_mark_inside_example_data_is_ignored(keyword: str) -> None:
     data: Any = {"x-mcp-header": "Region"}
     assert (
         find_header_params(schema(a={"type": "object", keyword: [data] if keyword == "enum" else data})) == ()
@@ -292,12 +296,14 @@ def test_a_mark_inside_example_data_is_no_mark(keyword: str) -> None:
 @pytest.mark.parametrize("name", ["x-mcp-header", "default", "items", "properties", "$defs", "enum"])
 def test_a_property_may_have_any_name(name: str) -> None:
     assert find_header_params(schema(**{name: {"type": "string"}})) == ()
-    assert find_header_params(schema(**{name: marked()})) == (HeaderParam((name,), "Mcp-Param-Region"),)
+    assert find_header_params(schema(**{name: mirrored_property()})) == (
+        HeaderParam((name,), "Mcp-Param-Region"),
+    )
 
 
 def test_the_reason_names_the_parameter() -> None:
     with pytest.raises(HeaderParamError, match=r"a\.b"):
-        find_header_params(schema(a=schema(b=marked("", "string"))))
+        find_header_params(schema(a=schema(b=mirrored_property("", "string"))))
 
 
 nodes = st.recursive(
@@ -358,14 +364,14 @@ def test_a_value_is_mirrored_as_text(value: Any, header: str) -> None:
 @pytest.mark.parametrize(
     "value", [None, 2**53, -(2**53), 1.5, float("inf"), float("nan"), [], ["a"], {}, {"a": 1}]
 )
-def test_what_has_no_text_is_left_out(value: Any) -> None:
+def test_values_without_a_text_form_are_omitted(value: Any) -> None:
     assert build_param_headers(REGION, {"region": value}) == {}
 
 
 @pytest.mark.parametrize(
     "arguments", [{}, {"a": None}, {"a": 5}, {"a": "b"}, {"a": ["b"]}, {"a": {}}, {"b": "x"}]
 )
-def test_what_is_absent_at_the_exact_path_is_left_out(arguments: dict[str, Any]) -> None:
+def test_arguments_missing_at_the_exact_path_are_omitted(arguments: dict[str, Any]) -> None:
     assert build_param_headers((HeaderParam(("a", "b"), "Mcp-Param-B"),), arguments) == {}
 
 
@@ -395,16 +401,20 @@ def headers_of(
     return CIMultiDict(headers)
 
 
-def judged(message: Message, params: tuple[HeaderParam, ...] = (), **changes: str | None) -> str | None:
+def check_headers(
+    message: Message, params: tuple[HeaderParam, ...] = (), **changes: str | None
+) -> str | None:
     return find_header_mismatch(
         headers_of(message, params, **changes), message, LATEST_MODERN_VERSION, params
     )
 
 
-def test_what_our_client_sends_our_server_accepts() -> None:
-    assert judged(call(region="é", n=7), REGION) is None
-    assert judged(build_request(1, "tools/list", SPEAKER.build_params(None))) is None
-    assert judged(build_request(1, "resources/read", SPEAKER.build_params({"uri": "file:///é"}))) is None
+def test_our_server_accepts_our_clients_headers() -> None:
+    assert check_headers(call(region="é", n=7), REGION) is None
+    assert check_headers(build_request(1, "tools/list", SPEAKER.build_params(None))) is None
+    assert (
+        check_headers(build_request(1, "resources/read", SPEAKER.build_params({"uri": "file:///é"}))) is None
+    )
 
 
 @settings(deadline=None)
@@ -413,7 +423,7 @@ def test_what_our_client_sends_our_server_accepts() -> None:
     region=st.text() | st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False),
     padding=st.sampled_from(["", " ", "\t "]),
 )
-def test_whatever_our_client_sends_our_server_accepts(name: str, region: Any, padding: str) -> None:
+def test_our_server_accepts_every_header_of_our_client(name: str, region: Any, padding: str) -> None:
     arguments = {"name": name, "arguments": {"region": region}}
     message = build_request(1, "tools/call", SPEAKER.build_params(arguments))
     headers = headers_of(message, REGION)
@@ -431,7 +441,7 @@ def test_names_of_headers_have_no_case() -> None:
 
 @pytest.mark.parametrize("header", ["MCP_Protocol_Version", "Mcp_Method", "Mcp_Name", "Mcp_Param_Region"])
 def test_a_missing_header_is_told(header: str) -> None:
-    reason = judged(call(region="x"), REGION, **{header: None})
+    reason = check_headers(call(region="x"), REGION, **{header: None})
     assert reason is not None
     assert header.replace("_", "-") in reason
 
@@ -454,20 +464,20 @@ def test_a_missing_header_is_told(header: str) -> None:
     ],
 )
 def test_a_header_that_says_something_else_is_told(header: str, value: str) -> None:
-    reason = judged(call(region="eu"), REGION, **{header: value})
+    reason = check_headers(call(region="eu"), REGION, **{header: value})
     assert reason is not None
     assert header.replace("_", "-") in reason
 
 
 def test_an_encoded_header_is_decoded_before_it_is_compared() -> None:
-    encoded = {"Mcp_Name": "=?base64?cXVlcnk=?=", "Mcp_Param_Region": "=?base64?ZXU=?="}
-    assert judged(call(region="eu"), REGION, **encoded) is None
+    encoded_headers = {"Mcp_Name": "=?base64?cXVlcnk=?=", "Mcp_Param_Region": "=?base64?ZXU=?="}
+    assert check_headers(call(region="eu"), REGION, **encoded_headers) is None
 
 
 @pytest.mark.parametrize(("name", "header"), [("é", "é"), ("a\nb", "a\nb"), ("a\x00", "a\x00")])
 def test_characters_that_must_be_encoded_are_refused_even_where_they_match(name: str, header: str) -> None:
     message = build_request(1, "tools/call", SPEAKER.build_params({"name": name}))
-    reason = judged(message, Mcp_Name=header)
+    reason = check_headers(message, Mcp_Name=header)
     assert reason is not None
     assert "encoded" in reason
 
@@ -485,7 +495,7 @@ def test_characters_that_must_be_encoded_are_refused_even_where_they_match(name:
     ],
 )
 def test_numbers_are_compared_as_numbers(value: Any, header: str) -> None:
-    assert judged(call(region=value), REGION, Mcp_Param_Region=header) is None
+    assert check_headers(call(region=value), REGION, Mcp_Param_Region=header) is None
 
 
 @pytest.mark.parametrize(
@@ -503,7 +513,7 @@ def test_numbers_are_compared_as_numbers(value: Any, header: str) -> None:
     ],
 )
 def test_numbers_and_booleans_that_differ_are_told(value: Any, header: str) -> None:
-    assert judged(call(region=value), REGION, Mcp_Param_Region=header) is not None
+    assert check_headers(call(region=value), REGION, Mcp_Param_Region=header) is not None
 
 
 @pytest.mark.parametrize(
@@ -512,25 +522,27 @@ def test_numbers_and_booleans_that_differ_are_told(value: Any, header: str) -> N
 )
 def test_strings_of_digits_are_compared_as_strings(value: str, header: str) -> None:
     # Else whoever routes by the header and whoever acts on the body would see two different tenants.
-    assert judged(call(region=value), REGION, Mcp_Param_Region=header) is not None
+    assert check_headers(call(region=value), REGION, Mcp_Param_Region=header) is not None
     message = build_request(1, "tools/call", SPEAKER.build_params({"name": value}))
-    assert judged(message, Mcp_Name=header) is not None
+    assert check_headers(message, Mcp_Name=header) is not None
 
 
 @pytest.mark.parametrize("arguments", [{}, {"region": None}, {"region": [1]}, {"region": 2**60}])
 def test_a_header_for_a_value_that_the_body_does_not_have_is_told(arguments: dict[str, Any]) -> None:
-    assert judged(call(**arguments), REGION) is None
-    reason = judged(call(**arguments), REGION, Mcp_Param_Region="eu")
+    assert check_headers(call(**arguments), REGION) is None
+    reason = check_headers(call(**arguments), REGION, Mcp_Param_Region="eu")
     assert reason is not None
     assert "no value" in reason
 
 
-def test_headers_that_nobody_declared_are_ignored() -> None:
-    assert judged(call(region="eu"), (), Mcp_Param_Region="us", Mcp_Param_Other="x", X_Other="é") is None
+def test_undeclared_headers_are_ignored() -> None:
+    assert (
+        check_headers(call(region="eu"), (), Mcp_Param_Region="us", Mcp_Param_Other="x", X_Other="é") is None
+    )
 
 
 @pytest.mark.parametrize("arguments", [None, [], ["region"], "text", 5])
-def test_arguments_that_are_no_object_do_not_make_it_raise(arguments: Any) -> None:
+def test_arguments_that_are_not_an_object_do_not_raise(arguments: Any) -> None:
     message = build_request(1, "tools/call", SPEAKER.build_params({"name": "query", "arguments": arguments}))
     headers = headers_of(call())
     assert find_header_mismatch(headers, message, LATEST_MODERN_VERSION, REGION) is None

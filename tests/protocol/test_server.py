@@ -90,7 +90,7 @@ def test_the_era_of_a_request_is_known_by_how_it_opens(message: Message, modern:
 # Reading a modern request.
 
 
-def test_a_modern_request_tells_who_asks() -> None:
+def test_a_modern_request_names_its_client() -> None:
     meta = {**META, LOG_LEVEL_KEY: "warning", "progressToken": "abc", "other": 1}
     assert parse_request_metadata(ask(meta)) == RequestMetadata(
         LATEST_MODERN_VERSION, {"roots": {}}, "warning", "abc"
@@ -156,7 +156,7 @@ def test_every_level_is_known(level: str) -> None:
 
 
 @pytest.mark.parametrize("level", ["verbose", "", "DEBUG", 5, [], {}, True])
-def test_a_level_that_nobody_knows_is_refused(level: Any) -> None:
+def test_an_unknown_level_is_refused(level: Any) -> None:
     failure = failure_of(parse_request_metadata(ask({**META, LOG_LEVEL_KEY: level})))
     assert failure.code == INVALID_PARAMS
 
@@ -186,7 +186,7 @@ def test_a_client_that_contradicts_itself_is_told_that_before_its_version_is_jud
     assert failure_of(parse_request_metadata(message, headers=headers)).code == UNSUPPORTED_VERSION
 
 
-def test_what_our_own_client_says_is_understood() -> None:
+def test_requests_of_our_own_client_are_understood() -> None:
     speaker = RequestBuilder(INFO, {"sampling": {}})
     message = build_request(1, "tools/list", speaker.build_params(None, progress_token=4, log_level="info"))
     assert parse_request_metadata(message) == RequestMetadata(
@@ -216,7 +216,7 @@ def test_each_failure_has_its_http_status(code: int, status: int) -> None:
 # Answers.
 
 
-def test_discover_tells_versions_capabilities_and_who_we_are() -> None:
+def test_discover_returns_versions_capabilities_and_our_name() -> None:
     result = MODERN.finish_result(build_discover_result({"tools": {}}, "be nice"), "server/discover", US)
     assert result == {
         "supportedVersions": [*MODERN_VERSIONS, *LEGACY_VERSIONS],
@@ -241,10 +241,11 @@ def test_initialize_agrees_to_every_version_that_we_speak(version: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "requested", ["1999-01-01", "2099-01-01", LATEST_MODERN_VERSION, "", None, 5, [LATEST_LEGACY_VERSION]]
+    "requested_version",
+    ["1999-01-01", "2099-01-01", LATEST_MODERN_VERSION, "", None, 5, [LATEST_LEGACY_VERSION]],
 )
-def test_initialize_offers_our_newest_legacy_version_instead_of_another(requested: Any) -> None:
-    result = build_initialize_result(requested, US, {})
+def test_initialize_offers_our_newest_legacy_version_instead_of_another(requested_version: Any) -> None:
+    result = build_initialize_result(requested_version, US, {})
     assert result["protocolVersion"] == LATEST_LEGACY_VERSION
     assert "instructions" not in result
 
@@ -274,11 +275,14 @@ def test_a_complete_result_of_another_method_has_none(method: str) -> None:
     }
 
 
-def test_a_complete_result_keeps_its_meta_but_says_itself_who_we_are() -> None:
-    given = {"_meta": {"a": 1, SERVER_INFO_KEY: {"name": "upstream"}}, "resultType": "strange"}
-    result = MODERN.finish_result(given, "tools/call", US)
+def test_a_complete_result_keeps_its_meta_except_for_our_name() -> None:
+    upstream_result = {"_meta": {"a": 1, SERVER_INFO_KEY: {"name": "upstream"}}, "resultType": "strange"}
+    result = MODERN.finish_result(upstream_result, "tools/call", US)
     assert result == {"resultType": "complete", "_meta": {"a": 1, SERVER_INFO_KEY: US}}
-    assert given == {"_meta": {"a": 1, SERVER_INFO_KEY: {"name": "upstream"}}, "resultType": "strange"}
+    assert upstream_result == {
+        "_meta": {"a": 1, SERVER_INFO_KEY: {"name": "upstream"}},
+        "resultType": "strange",
+    }
     assert MODERN.finish_result({"_meta": None}, "tools/call", US)["_meta"] == {SERVER_INFO_KEY: US}
 
 
