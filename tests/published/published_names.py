@@ -85,9 +85,10 @@ def plain(value: object) -> Any:
 
 def settings() -> Any:
     """Name, variable, default and secrecy of each setting, and the keys of a model's table."""
-    shown = {value.setting.name: value.shown for value in Settings().table()}
+    defaults = {value.setting.name: value.shown for value in Settings().table()}
     rows = {
-        each.name: [each.variable, plain(shown[each.name]), each.secret, list(each.also)] for each in SETTINGS
+        each.name: [each.variable, plain(defaults[each.name]), each.secret, list(each.also)]
+        for each in SETTINGS
     }
     return {"settings": rows, "model keys": sorted(model_entries.MODEL_KEY_TYPES)}
 
@@ -109,23 +110,23 @@ def commands() -> Any:
             }
             for each in command.params
         ]
-        found: dict[str, Any] = {"parameters": sorted(parameters, key=lambda each: each["names"])}
+        operation: dict[str, Any] = {"parameters": sorted(parameters, key=lambda each: each["names"])}
         if isinstance(command, click.Group):
-            found["commands"] = {
+            operation["commands"] = {
                 name: walk(inner, click.Context(inner, context, info_name=name))
                 for name in sorted(command.list_commands(context))
                 if (inner := command.get_command(context, name)) is not None
             }
-        return found
+        return operation
 
     return walk(app, click.Context(app, info_name="toolyard", **app.context_settings))
 
 
 def load_all_modules() -> None:
     """Import every module, so that all subclasses are known."""
-    for found in pkgutil.walk_packages(toolyard.__path__, "toolyard."):
-        if not re.search(r"\.(__main__|versions|env|migrations)\b|_server$|_worker$", found.name):
-            importlib.import_module(found.name)
+    for module_info in pkgutil.walk_packages(toolyard.__path__, "toolyard."):
+        if not re.search(r"\.(__main__|versions|env|migrations)\b|_server$|_worker$", module_info.name):
+            importlib.import_module(module_info.name)
 
 
 def errors() -> Any:
@@ -144,7 +145,7 @@ def errors() -> Any:
         wire = find_problem_kind(error.__new__(error))
         row = [error.exit_code, getattr(error, "kind", None), wire.status, wire.type_suffix]
         rows.setdefault(error.__name__, []).append(row)
-    return {name: sorted(found, key=str) for name, found in rows.items()}
+    return {name: sorted(row_item, key=str) for name, row_item in rows.items()}
 
 
 def records() -> Any:
@@ -175,13 +176,13 @@ def events() -> Any:
 
 def metrics() -> Any:
     """Families and labels."""
-    found = Metrics(lambda: ()).render().decode()
-    return sorted(line for line in found.splitlines() if line.startswith("# TYPE"))
+    metrics_text = Metrics(lambda: ()).render().decode()
+    return sorted(line for line in metrics_text.splitlines() if line.startswith("# TYPE"))
 
 
 def python_surface() -> Any:
     """Exported names with the signatures of their public methods."""
-    found: dict[str, Any] = {}
+    names_by_kind: dict[str, Any] = {}
     for name in toolyard.__all__:
         value = getattr(toolyard, name)
         if inspect.isclass(value) and not issubclass(value, Exception | Enum):
@@ -193,17 +194,19 @@ def python_surface() -> Any:
             fields = (
                 [each.name for each in dataclasses.fields(value)] if dataclasses.is_dataclass(value) else []
             )
-            found[name] = {"methods": members, "fields": fields}
+            names_by_kind[name] = {"methods": members, "fields": fields}
         elif inspect.isfunction(value):
-            found[name] = signature(value)
+            names_by_kind[name] = signature(value)
         elif inspect.isclass(value) and issubclass(value, Enum):
-            found[name] = {each.name: each.value for each in value}
+            names_by_kind[name] = {each.name: each.value for each in value}
         else:
-            found[name] = signature(value)
+            names_by_kind[name] = signature(value)
     for module in ("anthropic", "openai", "pydantic_ai"):
         adapter = importlib.import_module(f"toolyard.adapters.{module}")
-        found[f"adapters.{module}"] = {name: signature(getattr(adapter, name)) for name in adapter.__all__}
-    return found
+        names_by_kind[f"adapters.{module}"] = {
+            name: signature(getattr(adapter, name)) for name in adapter.__all__
+        }
+    return names_by_kind
 
 
 def signature(value: Any) -> Any:
@@ -223,7 +226,7 @@ LITERAL = re.compile(
 
 def literals() -> Any:
     """Our name in strings, without module paths and documentation; actions and purposes by their calls."""
-    found: set[str] = set()
+    names: set[str] = set()
     purposes: set[str] = set()
     loggers: set[str] = set()
     for path in sorted(SOURCE.rglob("*.py")):
@@ -232,7 +235,7 @@ def literals() -> Any:
             if isinstance(node, ast.Constant) and isinstance(node.value, str | bytes):
                 text = node.value.decode("latin-1") if isinstance(node.value, bytes) else node.value
                 if LITERAL.fullmatch(text) and not is_module(text):
-                    found.add(text)
+                    names.add(text)
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
                 first = node.args[0]
                 if isinstance(first, ast.Constant) and isinstance(first.value, str):
@@ -240,7 +243,7 @@ def literals() -> Any:
                         purposes.add(first.value)
                     elif node.func.attr == "getLogger":
                         loggers.add(first.value)
-    return {"ours": sorted(found - loggers), "purposes": sorted(purposes), "loggers": sorted(loggers)}
+    return {"ours": sorted(names - loggers), "purposes": sorted(purposes), "loggers": sorted(loggers)}
 
 
 def is_module(text: str) -> bool:
@@ -268,13 +271,13 @@ def side_files() -> Any:
     from toolyard.catalog.sqlite_storage import SqliteListingStorage
     from toolyard.results.sqlite_store import SqliteResultStore
 
-    found: dict[str, Any] = {}
+    names_by_kind: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
         for name, make in (("catalogue.db", touch_catalogue), ("results.db", touch_results)):
             path = Path(folder) / name
             make(path, SqliteListingStorage if name == "catalogue.db" else SqliteResultStore)
-            found[name] = sqlite_schema(path)
-    return found
+            names_by_kind[name] = sqlite_schema(path)
+    return names_by_kind
 
 
 def touch_catalogue(path: Path, kind: Callable[[Path], Any]) -> None:

@@ -25,11 +25,11 @@ COLUMNS = (
 )
 
 
-def golden(name: str, found: Any = None) -> Any:
+def golden(name: str, golden_part: Any = None) -> Any:
     """The recorded words. A file that is missing is written from what was found, and fails the test once."""
     path = published_names.GOLDEN / f"{name}.json"
     if not path.exists():
-        path.write_text(published_names.as_text(found), "utf-8")
+        path.write_text(published_names.as_text(golden_part), "utf-8")
         pytest.fail(f"{path.name} was missing and has been written: look at it and commit it")
     return json.loads(path.read_text("utf-8"))
 
@@ -47,8 +47,8 @@ def test_published_words_are_unchanged(name: str) -> None:
 async def test_the_tables_of_sqlite_are_unchanged(tmp_path: Path) -> None:
     database = await Database.open(tmp_path, url=None, secret_key="a key for tests, long enough")
     await database.close()
-    found = published_names.sqlite_schema(tmp_path / "toolyard.db")
-    assert found == golden("sqlite", found), HINT
+    tables = published_names.sqlite_schema(tmp_path / "toolyard.db")
+    assert tables == golden("sqlite", tables), HINT
 
 
 async def test_the_tables_of_postgresql_are_unchanged(postgres_url: str, tmp_path: Path) -> None:
@@ -56,9 +56,9 @@ async def test_the_tables_of_postgresql_are_unchanged(postgres_url: str, tmp_pat
     await database.close()
     engine = create_engine(postgres_url.replace("postgresql://", "postgresql+psycopg://", 1))
     with engine.connect() as connection:
-        found = [list(row) for row in connection.execute(text(COLUMNS))]
+        columns = [list(row) for row in connection.execute(text(COLUMNS))]
     engine.dispose()
-    assert found == golden("postgresql", found), HINT
+    assert columns == golden("postgresql", columns), HINT
 
 
 @pytest.mark.parametrize(
@@ -91,18 +91,18 @@ def test_our_small_servers_start_by_module_and_by_file(name: str, *, by_file: bo
         "clientInfo": {"name": "t", "version": "1"},
     }
     request = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, *command],
         input=json.dumps(request) + "\n",
         capture_output=True,
         text=True,
         timeout=60,
     )
-    assert json.loads(done.stdout.splitlines()[0])["id"] == 1
+    assert json.loads(result.stdout.splitlines()[0])["id"] == 1
 
 
 def test_the_package_runs_as_a_module() -> None:
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "toolyard", "--version"], capture_output=True, text=True, timeout=60
     )
-    assert done.returncode == 0, done.stderr
+    assert result.returncode == 0, result.stderr
