@@ -29,8 +29,8 @@ async def handle_elicitation(context: Any, params: Any) -> Any:
 
 
 async def handle_sampling(context: Any, params: Any) -> Any:
-    said = types.TextContent(type="text", text="because")
-    return types.CreateMessageResult(role="assistant", content=said, model="none")
+    text_content = types.TextContent(type="text", text="because")
+    return types.CreateMessageResult(role="assistant", content=text_content, model="none")
 
 
 ANSWERS: dict[str, Any] = {"elicitation_callback": handle_elicitation, "sampling_callback": handle_sampling}
