@@ -54,13 +54,13 @@ class OAuthProgram:
         async with self.session.patch(f"{self.url}/control", json=settings) as response:
             assert response.status == 200
 
-    async def forget(self, what: str) -> None:
-        async with self.session.post(f"{self.url}/forget?what={what}") as response:
+    async def forget(self, kind: str) -> None:
+        async with self.session.post(f"{self.url}/forget?what={kind}") as response:
             assert response.status == 200
 
-    async def log(self, what: str) -> list[dict[str, Any]]:
+    async def log(self, kind: str) -> list[dict[str, Any]]:
         async with self.session.get(f"{self.url}/log") as response:
-            return [entry for entry in await response.json() if entry["what"] == what]
+            return [entry for entry in await response.json() if entry["what"] == kind]
 
     async def refreshes(self) -> list[str]:
         """The refresh tokens that were used, in their order."""
@@ -114,8 +114,8 @@ class RegistryFixture:
         await self.program.forget("access")
 
     async def state(self, instance: Instance) -> tuple[InstanceState, str | None]:
-        found, _ = await self.registry.get_instance(self.ann.id, instance.id)
-        return found.state, found.reason
+        stored_instance, _ = await self.registry.get_instance(self.ann.id, instance.id)
+        return stored_instance.state, stored_instance.reason
 
     async def server(self, instance: Instance) -> Server:
         """As the core knows it now."""
@@ -146,11 +146,11 @@ def oauth_url(request: pytest.FixtureRequest) -> Iterator[str]:
 @pytest.fixture
 async def program(oauth_url: str, no_proxies: None) -> AsyncIterator[OAuthProgram]:
     async with aiohttp.ClientSession() as session:
-        made = OAuthProgram(oauth_url, session)
+        oauth_program = OAuthProgram(oauth_url, session)
         async with session.get(f"{oauth_url}/control") as response:
-            made.origins = await response.json()
-        await made.set()
-        yield made
+            oauth_program.origins = await response.json()
+        await oauth_program.set()
+        yield oauth_program
 
 
 @pytest.fixture

@@ -140,9 +140,9 @@ class Servers:
 
     async def _mcp(self, request: web.BaseRequest) -> web.StreamResponse:
         if request.headers.get("Authorization") != self.say.get("accepts", "Bearer token"):
-            named = self.say.get("resource_metadata", f"https://{MCP}{RESOURCE}/mcp")
+            metadata_url = self.say.get("resource_metadata", f"https://{MCP}{RESOURCE}/mcp")
             return web.Response(
-                status=401, headers={"WWW-Authenticate": f'Bearer resource_metadata="{named}"'}
+                status=401, headers={"WWW-Authenticate": f'Bearer resource_metadata="{metadata_url}"'}
             )
         if request.method != "POST":
             return web.Response(status=405)
@@ -159,8 +159,10 @@ class Servers:
             "tools/list": {"tools": [{"name": "hello", "inputSchema": {"type": "object"}}]},
             "tools/call": {"content": [{"type": "text", "text": "hello"}]},
         }
-        found = results.get(message["method"])
-        answer = {"result": found} if found else {"error": {"code": -32601, "message": "no"}}
+        message_result = results.get(message["method"])
+        answer = (
+            {"result": message_result} if message_result else {"error": {"code": -32601, "message": "no"}}
+        )
         return web.json_response({"jsonrpc": "2.0", "id": message["id"], **answer})
 
 
@@ -217,19 +219,19 @@ def authority() -> trustme.CA:
 @pytest.fixture
 async def net(authority: trustme.CA) -> AsyncIterator[tuple[OutboundHttp, Internet, FakeResolver]]:
     internet, names = Internet(), FakeResolver(PUBLIC)
-    made = OutboundHttp(AddressGuard(socket_factory=internet.socket), resolver=names)
+    net = OutboundHttp(AddressGuard(socket_factory=internet.socket), resolver=names)
     context = ssl.create_default_context()
     authority.configure_trust(context)
-    made.set_tls_context(context)
-    yield made, internet, names
-    await made.close()
+    net.set_tls_context(context)
+    yield net, internet, names
+    await net.close()
 
 
 @pytest.fixture
 async def yard(
     database: Database, authority: trustme.CA, net: tuple[OutboundHttp, Internet, FakeResolver]
 ) -> AsyncIterator[RegistryWithInstance]:
-    servers, (made, internet, names) = Servers(), net
+    servers, (created_servers, internet, names) = Servers(), net
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert(MCP, AUTH, EVIL).configure_cert(context)
     runner = web.ServerRunner(web.Server(servers.answer), shutdown_timeout=1)
@@ -245,10 +247,10 @@ async def yard(
         Configuration(),
         Settings(),
         data_dir=None,
-        auth_provider_for=AuthProviderFactory(registry, database.auth, made).auth_provider_for,
-        net=made,
+        auth_provider_for=AuthProviderFactory(registry, database.auth, created_servers).auth_provider_for,
+        net=created_servers,
     )
-    flow = SignInFlow(made, database.auth, ClientIdentity(CALLBACK))
+    flow = SignInFlow(created_servers, database.auth, ClientIdentity(CALLBACK))
     yield RegistryWithInstance(
         servers,
         names,
@@ -329,7 +331,7 @@ async def test_a_server_at_a_private_address_is_not_dialled(yard: RegistryWithIn
     assert yard.internet.dialled == []
 
 
-async def test_nobody_is_sent_to_a_private_address_to_sign_in(yard: RegistryWithInstance) -> None:
+async def test_sign_in_at_a_private_address_is_refused(yard: RegistryWithInstance) -> None:
     for host in LITERALS:
         yard.servers.say = {"metadata": {"authorization_endpoint": f"https://{host}/authorize"}}
         with pytest.raises(AddressNotAllowed):

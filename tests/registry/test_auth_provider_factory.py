@@ -39,15 +39,15 @@ def database_url() -> None:
 
 @pytest.fixture
 async def core(registry_fixture: RegistryFixture) -> AsyncIterator[Core]:
-    made = build_core(
+    core = build_core(
         Configuration(servers={}, bundles={}),
         Settings(),
         data_dir=None,
         auth_provider_for=registry_fixture.credentials.auth_provider_for,
         net=registry_fixture.net,
     )
-    yield made
-    await made.close()
+    yield core
+    await core.close()
 
 
 async def call(registry_fixture: Any, core: Core, instance: Any, tool: str = "whoami") -> str:
@@ -57,15 +57,15 @@ async def call(registry_fixture: Any, core: Core, instance: Any, tool: str = "wh
 
 
 async def failure(registry_fixture: Any, core: Core, instance: Any, tool: str = "whoami") -> Any:
-    with pytest.raises((SignInNeeded, AuthUnavailable)) as caught:
+    with pytest.raises((SignInNeeded, AuthUnavailable)) as exc_info:
         await call(registry_fixture, core, instance, tool)
-    return caught.value
+    return exc_info.value
 
 
 # Instances.
 
 
-async def test_an_instance_calls_as_whom_it_signed_in(registry_fixture: RegistryFixture, core: Core) -> None:
+async def test_an_instance_calls_as_its_signed_in_user(registry_fixture: RegistryFixture, core: Core) -> None:
     instance = await registry_fixture.instance()
     error = await failure(registry_fixture, core, instance)
     assert isinstance(error, NeverSignedIn)
@@ -83,8 +83,8 @@ async def test_a_value_goes_along_and_a_wrong_one_is_told(
     await registry_fixture.sign_in(instance)
     token = (await registry_fixture.database.auth.get_grant(instance.grant_key)).access_token
     header = ChoiceDraft("header", key="Authorization")
-    valued = await registry_fixture.instance(header, value=f"Bearer {token}", slug="valued")
-    assert await call(registry_fixture, core, valued) == "somebody"
+    header_instance = await registry_fixture.instance(header, value=f"Bearer {token}", slug="valued")
+    assert await call(registry_fixture, core, header_instance) == "somebody"
     wrong = await registry_fixture.instance(header, value="Bearer nonsense", slug="wrong")
     error = await failure(registry_fixture, core, wrong)
     assert type(error) is SignInNeeded
@@ -116,7 +116,7 @@ async def test_fifty_calls_with_a_token_that_ran_out_make_one_refresh(
     assert len(await registry_fixture.program.refreshes()) == 1
 
 
-async def test_a_restart_between_expiry_and_call_needs_nobody(registry_fixture: RegistryFixture) -> None:
+async def test_a_restart_between_expiry_and_call_needs_no_user(registry_fixture: RegistryFixture) -> None:
     instance = await registry_fixture.instance()
     await registry_fixture.sign_in(instance)
     await registry_fixture.run_out(AFTER_EXPIRY_SECONDS)
@@ -141,8 +141,8 @@ async def test_a_rotated_token_is_never_used_twice(registry_fixture: RegistryFix
     for _ in range(4):
         await registry_fixture.run_out(AFTER_EXPIRY_SECONDS)
         await call(registry_fixture, core, instance)
-    used = await registry_fixture.program.refreshes()
-    assert len(used) == len(set(used)) == 4
+    refresh_tokens = await registry_fixture.program.refreshes()
+    assert len(refresh_tokens) == len(set(refresh_tokens)) == 4
     assert not await registry_fixture.program.log("reuse")
 
 
@@ -176,8 +176,8 @@ async def test_a_sign_in_that_was_taken_back_is_marked_and_mended(
     instance = await registry_fixture.instance()
     await registry_fixture.sign_in(instance)
     await call(registry_fixture, core, instance)
-    for what in ("access", "refresh"):
-        await registry_fixture.program.forget(what)
+    for token_kind in ("access", "refresh"):
+        await registry_fixture.program.forget(token_kind)
     errors = await asyncio.gather(*(failure(registry_fixture, core, instance) for _ in range(5)))
     assert all(isinstance(error, SignInEnded) for error in errors)
     assert "press Connect" in (errors[0].hint or "")
@@ -199,21 +199,21 @@ async def test_a_refused_token_that_is_replaced_elsewhere_leaves_the_instance_re
         await registry_fixture.server(instance), registry_fixture.principal
     )
     await provider.headers()
-    for what in ("access", "refresh"):
-        await registry_fixture.program.forget(what)
-    storage, signed = registry_fixture.database.registry, []
+    for token_kind in ("access", "refresh"):
+        await registry_fixture.program.forget(token_kind)
+    storage, signed_values = registry_fixture.database.registry, []
     set_state = storage.set_instance_state
 
     async def late(instance_id: str, state: InstanceState, reason: str | None) -> None:
-        if state is NEEDS_REAUTH and not signed:
-            signed.append(True)
+        if state is NEEDS_REAUTH and not signed_values:
+            signed_values.append(True)
             await registry_fixture.sign_in(instance)
         await set_state(instance_id, state, reason)
 
     storage.set_instance_state = late
     with pytest.raises(SignInEnded):
         await provider.challenged(parse_challenge(401, "Bearer"))
-    assert signed
+    assert signed_values
     assert await registry_fixture.state(instance) == (READY, None)
 
 
@@ -221,16 +221,16 @@ async def test_a_state_is_written_once_however_many_calls_fail(
     registry_fixture: RegistryFixture, core: Core
 ) -> None:
     instance = await registry_fixture.instance()
-    storage, written = registry_fixture.database.registry, []
+    storage, written_values = registry_fixture.database.registry, []
     set_state = storage.set_instance_state
 
-    async def counted(*words: Any) -> None:
-        written.append(words)
+    async def count_state_writes(*words: Any) -> None:
+        written_values.append(words)
         await set_state(*words)
 
-    storage.set_instance_state = counted
+    storage.set_instance_state = count_state_writes
     await call_all(registry_fixture, core, instance, 10)
-    assert len(written) == 1
+    assert len(written_values) == 1
 
 
 async def call_all(registry_fixture: Any, core: Core, instance: Any, times: int) -> None:
@@ -280,8 +280,8 @@ async def test_tokens_never_go_to_another_host(registry_fixture: RegistryFixture
     instance = await registry_fixture.instance()
     await registry_fixture.sign_in(instance)
     server = await registry_fixture.server(instance)
-    moved = replace(server, transport=HttpSpec(server.transport.url.replace("127.0.0.1", "localhost")))
-    provider = registry_fixture.credentials.auth_provider_for(moved, registry_fixture.principal)
+    moved_server = replace(server, transport=HttpSpec(server.transport.url.replace("127.0.0.1", "localhost")))
+    provider = registry_fixture.credentials.auth_provider_for(moved_server, registry_fixture.principal)
     assert await provider.headers() == {}
     assert await registry_fixture.database.auth.get_grant(instance.grant_key) is None
 
@@ -318,7 +318,7 @@ def test_sign_ins_to_servers_of_a_file_are_each_persons_own_unless_shared(
     assert config_grant_key(server, principal) == key
 
 
-def test_who_needs_no_sign_in_gets_none() -> None:
+def test_instances_without_sign_in_get_no_provider() -> None:
     credentials = AuthProviderFactory(None, MemoryAuthStorage(), OutboundHttp())
     for server in (
         Server("a", StdioSpec("x")),
@@ -345,9 +345,9 @@ async def test_the_hint_says_how_to_sign_in(
         None, registry_fixture.database.auth, registry_fixture.net
     ).auth_provider_for(server, principal)
     assert provider is not None
-    with pytest.raises(NeverSignedIn) as caught:
+    with pytest.raises(NeverSignedIn) as exc_info:
         await provider.challenged(parse_challenge(401, "Bearer"))
-    assert words in (caught.value.hint or "")
+    assert words in (exc_info.value.hint or "")
 
 
 @pytest.mark.parametrize(
@@ -364,9 +364,9 @@ async def test_where_there_are_pages_the_hint_names_the_button(
 ) -> None:
     server = config_server(registry_fixture.program.mcp, shared=shared)
     provider = registry_fixture.credentials.auth_provider_for(server, principal)
-    with pytest.raises(NeverSignedIn) as caught:
+    with pytest.raises(NeverSignedIn) as exc_info:
         await provider.challenged(parse_challenge(401, "Bearer"))
-    assert words in (caught.value.hint or "")
+    assert words in (exc_info.value.hint or "")
 
 
 @pytest.mark.parametrize(
@@ -384,9 +384,9 @@ async def test_at_a_terminal_with_a_registry_the_hint_names_the_command(
     )
     provider = credentials.auth_provider_for(config_server(registry_fixture.program.mcp), principal)
     assert provider is not None
-    with pytest.raises(NeverSignedIn) as caught:
+    with pytest.raises(NeverSignedIn) as exc_info:
         await provider.challenged(parse_challenge(401, "Bearer"))
-    assert words in (caught.value.hint or "")
+    assert words in (exc_info.value.hint or "")
 
 
 @pytest.mark.parametrize(
@@ -472,7 +472,9 @@ async def test_without_a_sign_in_the_storage_is_not_asked_for_every_call(
     assert storage.asked == 3
 
 
-async def test_a_storage_that_fails_hurts_only_those_who_need_it(registry_fixture: RegistryFixture) -> None:
+async def test_a_failing_storage_affects_only_instances_that_need_it(
+    registry_fixture: RegistryFixture,
+) -> None:
     class Broken(MemoryAuthStorage):
         async def get_grant(self, key: str) -> Any:
             raise DatabaseUnavailable("the database is away", hint="bring it back")
@@ -482,6 +484,6 @@ async def test_a_storage_that_fails_hurts_only_those_who_need_it(registry_fixtur
     )
     assert provider is not None
     assert await provider.headers() == {}
-    with pytest.raises(AuthUnavailable, match="the database is away") as caught:
+    with pytest.raises(AuthUnavailable, match="the database is away") as exc_info:
         await provider.challenged(parse_challenge(401, "Bearer"))
-    assert caught.value.hint == "bring it back"
+    assert exc_info.value.hint == "bring it back"

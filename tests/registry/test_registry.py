@@ -67,9 +67,9 @@ async def test_servers_are_added_edited_and_deleted(registry: Registry) -> None:
     one = await registry.add_server(ServerDraft("One", URL))
     two = await registry.add_server(ServerDraft("two", URL))
     assert [server.id for server in await registry.list_servers()] == [one.id, two.id]
-    edited = await registry.edit_server(one.id, again(one, name="ONE", description="more"))
-    assert await registry.get_server(one.id) == edited
-    assert (edited.name, edited.created_at) == ("ONE", one.created_at)
+    edited_server = await registry.edit_server(one.id, again(one, name="ONE", description="more"))
+    assert await registry.get_server(one.id) == edited_server
+    assert (edited_server.name, edited_server.created_at) == ("ONE", one.created_at)
     await registry.delete_server(one.id)
     with pytest.raises(NotFound):
         await registry.get_server(one.id)
@@ -82,16 +82,16 @@ async def test_servers_are_added_edited_and_deleted(registry: Registry) -> None:
 
 async def test_names_are_unique_without_case(registry: Registry) -> None:
     await registry.add_server(ServerDraft("GitHub", URL))
-    with pytest.raises(Taken) as caught:
+    with pytest.raises(Taken) as exc_info:
         await registry.add_server(ServerDraft("github", URL))
-    assert caught.value.field == "name"
+    assert exc_info.value.field == "name"
     other = await registry.add_server(ServerDraft("Other", URL))
     with pytest.raises(Taken):
         await registry.edit_server(other.id, again(other, name="GITHUB"))
     assert (await registry.get_server(other.id)).name == "Other"
 
 
-async def test_what_is_wrong_is_not_stored(registry: Registry) -> None:
+async def test_invalid_drafts_are_not_stored(registry: Registry) -> None:
     with pytest.raises(Invalid):
         await registry.add_server(ServerDraft("x", "nonsense"))
     assert list(await registry.list_servers()) == []
@@ -102,51 +102,53 @@ async def test_what_is_wrong_is_not_stored(registry: Registry) -> None:
 
 async def test_instances_belong_to_one_user(registry: Registry, ann: User, bob: User) -> None:
     server = await registry.add_server(ServerDraft("GitHub", URL))
-    mine = await registry.create_instance(ann.id, InstanceDraft(server.id))
-    assert (mine.slug, mine.name, mine.state) == ("github", "GitHub", InstanceState.READY)
-    assert await registry.get_instance(ann.id, mine.id) == (mine, server)
+    instance = await registry.create_instance(ann.id, InstanceDraft(server.id))
+    assert (instance.slug, instance.name, instance.state) == ("github", "GitHub", InstanceState.READY)
+    assert await registry.get_instance(ann.id, instance.id) == (instance, server)
     assert list(await registry.list_instances(bob.id)) == []
     for work in (
-        registry.get_instance(bob.id, mine.id),
-        registry.edit_instance(bob.id, mine.id, InstanceDraft()),
-        registry.set_instance_enabled(bob.id, mine.id, False),
-        registry.delete_instance(bob.id, mine.id),
+        registry.get_instance(bob.id, instance.id),
+        registry.edit_instance(bob.id, instance.id, InstanceDraft()),
+        registry.set_instance_enabled(bob.id, instance.id, False),
+        registry.delete_instance(bob.id, instance.id),
     ):
         with pytest.raises(NotFound):
             await work
-    assert await registry.get_instance(ann.id, mine.id) == (mine, server)
+    assert await registry.get_instance(ann.id, instance.id) == (instance, server)
     # The same slug is another user's own.
-    theirs = await registry.create_instance(bob.id, InstanceDraft(server.id))
-    assert theirs.slug == "github"
+    other_instance = await registry.create_instance(bob.id, InstanceDraft(server.id))
+    assert other_instance.slug == "github"
     assert await registry.count_instances() == {server.id: 2}
 
 
 async def test_proposed_slugs_are_free_ones(registry: Registry, ann: User) -> None:
     server = await registry.add_server(ServerDraft("GitHub", URL))
-    made = [await registry.create_instance(ann.id, InstanceDraft(server.id, slug=" ")) for _ in range(3)]
-    assert [each.slug for each in made] == ["github", "github-2", "github-3"]
+    created_instances = [
+        await registry.create_instance(ann.id, InstanceDraft(server.id, slug=" ")) for _ in range(3)
+    ]
+    assert [each.slug for each in created_instances] == ["github", "github-2", "github-3"]
     assert await registry.propose_slug(ann.id, URL) == "github-4"
 
 
-async def test_two_who_create_at_once_both_get_a_slug(registry: Registry, ann: User) -> None:
+async def test_two_simultaneous_creations_both_get_a_slug(registry: Registry, ann: User) -> None:
     server = await registry.add_server(ServerDraft("GitHub", URL))
-    made = await asyncio.gather(
+    results = await asyncio.gather(
         *(registry.create_instance(ann.id, InstanceDraft(server.id)) for _ in range(4))
     )
-    assert {each.slug for each in made} == {"github", "github-2", "github-3", "github-4"}
+    assert {each.slug for each in results} == {"github", "github-2", "github-3", "github-4"}
 
 
 async def test_a_slug_that_was_given_is_taken_or_refused(registry: Registry, ann: User) -> None:
     server = await registry.add_server(ServerDraft("GitHub", URL))
     first = await registry.create_instance(ann.id, InstanceDraft(server.id, slug="Work"))
-    with pytest.raises(Taken) as caught:
+    with pytest.raises(Taken) as exc_info:
         await registry.create_instance(ann.id, InstanceDraft(server.id, slug="work"))
-    assert caught.value.field == "slug"
+    assert exc_info.value.field == "slug"
     second = await registry.create_instance(ann.id, InstanceDraft(server.id, slug="home"))
     with pytest.raises(Taken):
         await registry.edit_instance(ann.id, second.id, InstanceDraft(slug="WORK"))
-    renamed = await registry.edit_instance(ann.id, first.id, InstanceDraft(slug="work"))
-    assert renamed.slug == "work"
+    instance = await registry.edit_instance(ann.id, first.id, InstanceDraft(slug="work"))
+    assert instance.slug == "work"
 
 
 async def test_an_instance_of_no_server_is_refused(registry: Registry, ann: User) -> None:
@@ -156,13 +158,13 @@ async def test_an_instance_of_no_server_is_refused(registry: Registry, ann: User
 
 async def test_a_filter_is_stored_as_it_is(registry: Registry, ann: User) -> None:
     server = await registry.add_server(ServerDraft("GitHub", URL))
-    made = await registry.create_instance(ann.id, InstanceDraft(server.id))
-    for wanted in (("a", "b"), (), None):
-        await registry.edit_instance(ann.id, made.id, InstanceDraft(tool_filter=wanted))
-        instance, of = await registry.get_instance(ann.id, made.id)
+    created_instance = await registry.create_instance(ann.id, InstanceDraft(server.id))
+    for tool_filter in (("a", "b"), (), None):
+        await registry.edit_instance(ann.id, created_instance.id, InstanceDraft(tool_filter=tool_filter))
+        instance, of = await registry.get_instance(ann.id, created_instance.id)
         spec = registry.build_instance_server(instance, of).instance
         assert spec is not None
-        assert instance.tool_filter == spec.tool_filter == wanted
+        assert instance.tool_filter == spec.tool_filter == tool_filter
 
 
 # What is lost, and what is not.
@@ -176,26 +178,26 @@ async def signed_in(
     choices = (HEADER, ChoiceDraft("oauth"), ChoiceDraft("public"))
     server = await registry.add_server(ServerDraft("GitHub", URL, choices=choices))
     header, oauth, _ = server.choices
-    valued = await registry.create_instance(ann.id, InstanceDraft(server.id, header.id, value="abc"))
-    signed = await registry.create_instance(ann.id, InstanceDraft(server.id, oauth.id))
-    await database.auth.put_grant(signed.grant_key, grant())
-    await database.registry.set_instance_state(signed.id, InstanceState.READY, None)
-    return server, valued, replace(signed, state=InstanceState.READY, reason=None)
+    instance = await registry.create_instance(ann.id, InstanceDraft(server.id, header.id, value="abc"))
+    sign_in_instance = await registry.create_instance(ann.id, InstanceDraft(server.id, oauth.id))
+    await database.auth.put_grant(sign_in_instance.grant_key, grant())
+    await database.registry.set_instance_state(sign_in_instance.id, InstanceState.READY, None)
+    return server, instance, replace(sign_in_instance, state=InstanceState.READY, reason=None)
 
 
 async def test_disabling_keeps_everything(
     registry: Registry, database: Database, signed_in: tuple[RegistryServer, Instance, Instance]
 ) -> None:
-    server, valued, signed = signed_in
+    server, value_instance, sign_in_instance = signed_in
     await registry.set_server_enabled(server.id, False)
-    await registry.set_instance_enabled(valued.user_id, valued.id, False)
+    await registry.set_instance_enabled(value_instance.user_id, value_instance.id, False)
     await registry.set_server_enabled(server.id, True)
-    await registry.set_instance_enabled(valued.user_id, valued.id, True)
-    after, of = await registry.get_instance(valued.user_id, valued.id)
+    await registry.set_instance_enabled(value_instance.user_id, value_instance.id, True)
+    after, of = await registry.get_instance(value_instance.user_id, value_instance.id)
     assert (after.value, after.state, of.choices) == ("abc", InstanceState.READY, server.choices)
-    kept = await database.auth.get_grant(signed.grant_key)
-    assert kept is not None
-    assert kept.access_token == "a"
+    grant = await database.auth.get_grant(sign_in_instance.grant_key)
+    assert grant is not None
+    assert grant.access_token == "a"
 
 
 @pytest.mark.parametrize(
@@ -205,10 +207,10 @@ async def test_disabling_keeps_everything(
 async def test_another_path_keeps_every_sign_in(
     registry: Registry, database: Database, signed_in: tuple[RegistryServer, Instance, Instance], url: str
 ) -> None:
-    server, valued, signed = signed_in
+    server, value_instance, sign_in_instance = signed_in
     await registry.edit_server(server.id, again(server, url=url))
-    assert (await registry.get_instance(valued.user_id, valued.id))[0].value == "abc"
-    assert await database.auth.get_grant(signed.grant_key) is not None
+    assert (await registry.get_instance(value_instance.user_id, value_instance.id))[0].value == "abc"
+    assert await database.auth.get_grant(sign_in_instance.grant_key) is not None
 
 
 @pytest.mark.parametrize(
@@ -222,73 +224,79 @@ async def test_another_host_drops_every_sign_in(
     signed_in: tuple[RegistryServer, Instance, Instance],
     url: str,
 ) -> None:
-    server, valued, signed = signed_in
+    server, value_instance, sign_in_instance = signed_in
     public = await registry.create_instance(ann.id, InstanceDraft(server.id, server.choices[2].id))
-    edited = await registry.edit_server(server.id, again(server, url=url))
-    assert (await registry.get_server(server.id)).url == edited.url == url
-    after, _ = await registry.get_instance(ann.id, valued.id)
+    edited_server = await registry.edit_server(server.id, again(server, url=url))
+    assert (await registry.get_server(server.id)).url == edited_server.url == url
+    after, _ = await registry.get_instance(ann.id, value_instance.id)
     assert (after.value, after.state) == (None, InstanceState.PENDING)
-    assert not registry.build_instance_server(after, edited).enabled
-    assert await database.auth.get_grant(signed.grant_key) is None
-    assert (await registry.get_instance(ann.id, signed.id))[0].state is InstanceState.PENDING
+    assert not registry.build_instance_server(after, edited_server).enabled
+    assert await database.auth.get_grant(sign_in_instance.grant_key) is None
+    assert (await registry.get_instance(ann.id, sign_in_instance.id))[0].state is InstanceState.PENDING
     assert (await registry.get_instance(ann.id, public.id))[0].state is InstanceState.READY
 
 
-async def test_a_move_under_a_name_that_is_taken_costs_nobody_a_sign_in(
+async def test_a_rename_to_a_taken_name_keeps_all_sign_ins(
     registry: Registry, database: Database, signed_in: tuple[RegistryServer, Instance, Instance]
 ) -> None:
-    server, valued, signed = signed_in
+    server, value_instance, sign_in_instance = signed_in
     await registry.add_server(ServerDraft("Other", URL))
     with pytest.raises(Taken):
         await registry.edit_server(server.id, again(server, name="other", url="https://evil.example/"))
-    assert (await registry.get_instance(valued.user_id, valued.id))[0].value == "abc"
-    assert await database.auth.get_grant(signed.grant_key) is not None
+    assert (await registry.get_instance(value_instance.user_id, value_instance.id))[0].value == "abc"
+    assert await database.auth.get_grant(sign_in_instance.grant_key) is not None
     assert (await registry.get_server(server.id)).url == URL
 
 
 async def test_a_choice_that_is_removed_makes_its_instances_pending(
     registry: Registry, database: Database, signed_in: tuple[RegistryServer, Instance, Instance]
 ) -> None:
-    server, valued, signed = signed_in
+    server, value_instance, sign_in_instance = signed_in
     draft = again(server)
-    edited = await registry.edit_server(server.id, replace(draft, choices=draft.choices[2:]))
-    after, _ = await registry.get_instance(valued.user_id, valued.id)
+    edited_server = await registry.edit_server(server.id, replace(draft, choices=draft.choices[2:]))
+    after, _ = await registry.get_instance(value_instance.user_id, value_instance.id)
     assert (after.value, after.state) == (None, InstanceState.PENDING)
-    assert await database.auth.get_grant(signed.grant_key) is None
-    core = registry.build_instance_server(after, edited)
+    assert await database.auth.get_grant(sign_in_instance.grant_key) is None
+    core = registry.build_instance_server(after, edited_server)
     assert (core.enabled, "choose another" in (core.disabled_reason or "")) == (False, True)
-    [public] = edited.choices
-    chosen = await registry.edit_instance(valued.user_id, valued.id, InstanceDraft(choice_id=public.id))
-    assert chosen.state is InstanceState.READY
+    [public] = edited_server.choices
+    instance = await registry.edit_instance(
+        value_instance.user_id, value_instance.id, InstanceDraft(choice_id=public.id)
+    )
+    assert instance.state is InstanceState.READY
 
 
 async def test_another_choice_of_an_instance_drops_its_sign_in(
     registry: Registry, database: Database, signed_in: tuple[RegistryServer, Instance, Instance]
 ) -> None:
-    server, _, signed = signed_in
-    same = await registry.edit_instance(signed.user_id, signed.id, InstanceDraft(name="Other"))
+    server, _, sign_in_instance = signed_in
+    same = await registry.edit_instance(
+        sign_in_instance.user_id, sign_in_instance.id, InstanceDraft(name="Other")
+    )
     assert same.state is InstanceState.READY
-    assert await database.auth.get_grant(signed.grant_key) is not None
-    await registry.edit_instance(signed.user_id, signed.id, InstanceDraft(choice_id=server.choices[2].id))
-    assert await database.auth.get_grant(signed.grant_key) is None
+    assert await database.auth.get_grant(sign_in_instance.grant_key) is not None
+    await registry.edit_instance(
+        sign_in_instance.user_id, sign_in_instance.id, InstanceDraft(choice_id=server.choices[2].id)
+    )
+    assert await database.auth.get_grant(sign_in_instance.grant_key) is None
 
 
 async def test_deleting_takes_the_sign_ins_along(
     registry: Registry, database: Database, signed_in: tuple[RegistryServer, Instance, Instance]
 ) -> None:
-    server, valued, signed = signed_in
-    await registry.delete_instance(signed.user_id, signed.id)
-    assert await database.auth.get_grant(signed.grant_key) is None
+    server, value_instance, sign_in_instance = signed_in
+    await registry.delete_instance(sign_in_instance.user_id, sign_in_instance.id)
+    assert await database.auth.get_grant(sign_in_instance.grant_key) is None
     await registry.delete_server(server.id)
     with pytest.raises(NotFound):
-        await registry.get_instance(valued.user_id, valued.id)
+        await registry.get_instance(value_instance.user_id, value_instance.id)
 
 
 # What connections learn.
 
 
 @pytest.mark.parametrize(
-    ("choice", "state", "reason", "known"),
+    ("choice", "state", "reason", "learned_state"),
     [
         (ChoiceDraft("oauth"), State.READY, None, InstanceState.READY),
         (ChoiceDraft("oauth"), State.FAILED, "unreachable", InstanceState.PENDING),
@@ -301,14 +309,19 @@ async def test_deleting_takes_the_sign_ins_along(
         (ChoiceDraft("oauth"), State.CONNECTING, None, InstanceState.PENDING),
     ],
 )
-async def test_what_a_connection_learns_is_kept(
-    registry: Registry, ann: User, choice: ChoiceDraft, state: State, reason: str | None, known: InstanceState
+async def test_states_learned_by_a_connection_are_stored(
+    registry: Registry,
+    ann: User,
+    choice: ChoiceDraft,
+    state: State,
+    reason: str | None,
+    learned_state: InstanceState,
 ) -> None:
     server = await registry.add_server(ServerDraft("x", URL, choices=(choice,)))
-    made = await registry.create_instance(ann.id, InstanceDraft(server.id, value="v"))
-    status = Status(made.core_id, ann.id, state, 0.0, cause="why", reason=reason)
-    await registry.record_status(made.id, status)
-    found, _ = await registry.get_instance(ann.id, made.id)
-    assert found.state is known
+    instance = await registry.create_instance(ann.id, InstanceDraft(server.id, value="v"))
+    status = Status(instance.core_id, ann.id, state, 0.0, cause="why", reason=reason)
+    await registry.record_status(instance.id, status)
+    stored_instance, _ = await registry.get_instance(ann.id, instance.id)
+    assert stored_instance.state is learned_state
     await registry.record_status("made-up", status)
-    await registry.record_status(made.id, replace(status, principal="somebody"))
+    await registry.record_status(instance.id, replace(status, principal="somebody"))

@@ -53,7 +53,7 @@ async def answers(process: asyncio.subprocess.Process) -> list[str]:
 
 
 @pytest.fixture
-async def expired(registry_fixture: RegistryFixture) -> Any:
+async def expired_instance(registry_fixture: RegistryFixture) -> Any:
     """An instance that signed in, and whose token has run out."""
     await registry_fixture.program.set(life=1)
     registry_fixture.clock.now = time.time() - 3600
@@ -64,9 +64,9 @@ async def expired(registry_fixture: RegistryFixture) -> Any:
 
 
 async def test_fifty_calls_in_two_processes_make_one_refresh(
-    registry_fixture: RegistryFixture, expired: Any, database_url: str | None, tmp_path: Path
+    registry_fixture: RegistryFixture, expired_instance: Any, database_url: str | None, tmp_path: Path
 ) -> None:
-    args = (tmp_path / "data", database_url, registry_fixture.ann.id, expired.id, 25)
+    args = (tmp_path / "data", database_url, registry_fixture.ann.id, expired_instance.id, 25)
     async with replica(*args) as one, replica(*args) as two:
         texts = await asyncio.gather(answers(one), answers(two))
     assert [line for lines in texts for line in lines] == ["somebody"] * 50
@@ -75,22 +75,26 @@ async def test_fifty_calls_in_two_processes_make_one_refresh(
 
 
 async def test_a_process_that_starts_after_the_expiry_refreshes_without_anybody(
-    registry_fixture: RegistryFixture, expired: Any, database_url: str | None, tmp_path: Path
+    registry_fixture: RegistryFixture, expired_instance: Any, database_url: str | None, tmp_path: Path
 ) -> None:
-    async with replica(tmp_path / "data", database_url, registry_fixture.ann.id, expired.id, 3) as process:
+    async with replica(
+        tmp_path / "data", database_url, registry_fixture.ann.id, expired_instance.id, 3
+    ) as process:
         assert await answers(process) == ["somebody"] * 3
     assert len(await registry_fixture.program.refreshes()) == 1
 
 
 async def test_a_process_that_finds_the_sign_in_ended_tells_all_others(
-    registry_fixture: RegistryFixture, expired: Any, database_url: str | None, tmp_path: Path
+    registry_fixture: RegistryFixture, expired_instance: Any, database_url: str | None, tmp_path: Path
 ) -> None:
-    for what in ("access", "refresh"):
-        await registry_fixture.program.forget(what)
-    async with replica(tmp_path / "data", database_url, registry_fixture.ann.id, expired.id, 5) as process:
+    for token_kind in ("access", "refresh"):
+        await registry_fixture.program.forget(token_kind)
+    async with replica(
+        tmp_path / "data", database_url, registry_fixture.ann.id, expired_instance.id, 5
+    ) as process:
         lines = await answers(process)
     assert [line.partition(": ")[0] for line in lines] == ["SignInEnded"] * 5
-    assert (await registry_fixture.state(expired))[0] is InstanceState.NEEDS_REAUTH
+    assert (await registry_fixture.state(expired_instance))[0] is InstanceState.NEEDS_REAUTH
 
 
 async def test_a_sign_in_that_another_process_finished_is_found_when_the_server_refuses(

@@ -30,15 +30,25 @@ def core(server: dict[str, Any] | None = None, **changes: Any) -> Any:
 
 
 def test_an_instance_is_a_server_of_its_owner() -> None:
-    made = core({"trust": Trust.UNTRUSTED, "allow_tools": ("a",), "deny_tools": ("b",), "transport": "sse"})
-    assert made.id == "@u1/work"
-    assert made.instance == InstanceRef("u1", "work", ("a",), "i1", "s1")
-    assert made.transport == HttpSpec(SERVER.url, type="sse")
-    assert (made.label, made.description, made.cache_ttl) == ("My work", "about", 7.0)
-    assert (made.trust, made.allow_tools, made.deny_tools) == (Trust.UNTRUSTED, ("a",), ("b",))
-    assert (made.enabled, made.disabled_reason) == (True, None)
-    assert made.provenance.source == "registry"
-    assert made.stop_when_idle is not None
+    server_config = core(
+        {"trust": Trust.UNTRUSTED, "allow_tools": ("a",), "deny_tools": ("b",), "transport": "sse"}
+    )
+    assert server_config.id == "@u1/work"
+    assert server_config.instance == InstanceRef("u1", "work", ("a",), "i1", "s1")
+    assert server_config.transport == HttpSpec(SERVER.url, type="sse")
+    assert (server_config.label, server_config.description, server_config.cache_ttl) == (
+        "My work",
+        "about",
+        7.0,
+    )
+    assert (server_config.trust, server_config.allow_tools, server_config.deny_tools) == (
+        Trust.UNTRUSTED,
+        ("a",),
+        ("b",),
+    )
+    assert (server_config.enabled, server_config.disabled_reason) == (True, None)
+    assert server_config.provenance.source == "registry"
+    assert server_config.stop_when_idle is not None
 
 
 @pytest.mark.parametrize("allowed", [True, False])
@@ -70,13 +80,13 @@ def test_a_value_that_is_left_over_goes_nowhere(choice: str) -> None:
         (RegistrationMethod.DYNAMIC, (None, None)),
     ],
 )
-def test_what_the_admin_entered_is_used_where_the_registration_says_so(
+def test_credentials_entered_by_the_admin_are_used_with_that_registration(
     registration: RegistrationMethod, client: tuple[str | None, str | None]
 ) -> None:
     choices = (replace(OAUTH, registration=registration),)
-    made = core({"choices": choices}, choice_id="o")
-    assert (made.oauth.client_id, made.oauth.client_secret) == client
-    assert (made.oauth.scopes, made.oauth.resource) == (("a",), "urn:x")
+    server_config = core({"choices": choices}, choice_id="o")
+    assert (server_config.oauth.client_id, server_config.oauth.client_secret) == client
+    assert (server_config.oauth.scopes, server_config.oauth.resource) == (("a",), "urn:x")
     assert core().oauth is None
 
 
@@ -93,12 +103,12 @@ def test_what_the_admin_entered_is_used_where_the_registration_says_so(
 def test_an_instance_that_cannot_be_used_says_why(
     server: dict[str, Any], instance: dict[str, Any], words: str
 ) -> None:
-    made = core(server, **instance)
-    assert not made.enabled
-    assert words in made.disabled_reason
+    server_config = core(server, **instance)
+    assert not server_config.enabled
+    assert words in server_config.disabled_reason
 
 
 def test_the_admins_look_has_no_credentials() -> None:
-    made = build_preview_server(SERVER)
-    assert (made.id, made.instance, made.oauth) == ("registry:s1", None, None)
-    assert made.transport == HttpSpec(SERVER.url)
+    preview_server = build_preview_server(SERVER)
+    assert (preview_server.id, preview_server.instance, preview_server.oauth) == ("registry:s1", None, None)
+    assert preview_server.transport == HttpSpec(SERVER.url)

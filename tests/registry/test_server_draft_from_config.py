@@ -27,15 +27,15 @@ URL = "https://x.example/mcp"
 def test_the_place_of_a_key_is_read_and_the_key_is_not(
     entry: dict[str, Any], url: str, choice: tuple[str, str] | None
 ) -> None:
-    found = build_entry_draft("x", entry)
-    assert found.draft.url == url
-    assert [(each.place, each.key) for each in found.draft.choices] == ([choice] if choice else [])
-    assert KEY not in repr(found)
-    assert bool(found.notes) is (KEY in repr(entry))
+    entry_draft = build_entry_draft("x", entry)
+    assert entry_draft.draft.url == url
+    assert [(each.place, each.key) for each in entry_draft.draft.choices] == ([choice] if choice else [])
+    assert KEY not in repr(entry_draft)
+    assert bool(entry_draft.notes) is (KEY in repr(entry))
 
 
 def test_other_keys_are_read_or_named_in_a_note() -> None:
-    found = build_entry_draft(
+    entry_draft = build_entry_draft(
         "x",
         {
             "url": URL,
@@ -48,20 +48,20 @@ def test_other_keys_are_read_or_named_in_a_note() -> None:
         },
         "About it",
     )
-    draft = found.draft
+    draft = entry_draft.draft
     assert (draft.transport, draft.trust, draft.description) == ("sse", "untrusted", "About it")
     assert (draft.allow_tools, draft.deny_tools) == (("read*",), ("delete",))
     assert [each.key for each in draft.choices] == ["X-Key"]
     for words in ("X-Region is left out", "Left out: X-Other-Token", "have no timeouts", "is not stored"):
-        assert words in " ".join(found.notes)
+        assert words in " ".join(entry_draft.notes)
 
 
 def test_a_client_that_was_registered_by_hand_is_read_without_its_secret() -> None:
     oauth = {"clientId": "abc", "clientSecret": "s3cret", "scopes": "read write"}
-    found = build_entry_draft("x", {"url": URL, "oauth": oauth})
-    (choice,) = found.draft.choices
+    entry_draft = build_entry_draft("x", {"url": URL, "oauth": oauth})
+    (choice,) = entry_draft.draft.choices
     assert (choice.kind, choice.client_id, choice.scopes) == ("oauth", "abc", ("read", "write"))
-    assert "s3cret" not in repr(found)
+    assert "s3cret" not in repr(entry_draft)
 
 
 @pytest.mark.parametrize(

@@ -45,9 +45,9 @@ async def begin_sign_in(registry_fixture: Any, instance: Any, browser: str = "b"
 async def failure(
     registry_fixture: Any, response: AuthorizationResponse, browser: str = "b", user: str | None = None
 ) -> Any:
-    with pytest.raises((AuthError, AuthUnavailable, NotFound)) as caught:
+    with pytest.raises((AuthError, AuthUnavailable, NotFound)) as exc_info:
         await registry_fixture.finish(response, user, browser)
-    return caught.value
+    return exc_info.value
 
 
 async def nothing_kept(registry_fixture: Any, instance: Any) -> bool:
@@ -57,8 +57,8 @@ async def nothing_kept(registry_fixture: Any, instance: Any) -> bool:
 async def test_a_sign_in_makes_an_instance_ready(registry_fixture: RegistryFixture) -> None:
     instance = await registry_fixture.instance()
     assert await registry_fixture.state(instance) == (PENDING, "not signed in yet")
-    done = await registry_fixture.sign_in(instance)
-    assert (done.id, done.state) == (instance.id, READY)
+    sign_in = await registry_fixture.sign_in(instance)
+    assert (sign_in.id, sign_in.state) == (instance.id, READY)
     assert await registry_fixture.state(instance) == (READY, None)
     grant = await registry_fixture.database.auth.get_grant(instance.grant_key)
     assert grant.server_url == registry_fixture.program.mcp
@@ -103,9 +103,9 @@ async def test_a_state_works_once(registry_fixture: RegistryFixture) -> None:
     instance = await registry_fixture.instance()
     response = await begin_sign_in(registry_fixture, instance)
     await registry_fixture.finish(response)
-    kept = await registry_fixture.database.auth.get_grant(instance.grant_key)
+    grant = await registry_fixture.database.auth.get_grant(instance.grant_key)
     assert isinstance(await failure(registry_fixture, response), AnswerRejected)
-    assert await registry_fixture.database.auth.get_grant(instance.grant_key) == kept
+    assert await registry_fixture.database.auth.get_grant(instance.grant_key) == grant
     assert (await registry_fixture.state(instance))[0] is READY
 
 
@@ -154,7 +154,7 @@ async def test_two_tabs_at_once_both_work_and_the_last_counts(registry_fixture: 
     assert (await registry_fixture.database.auth.get_grant(instance.grant_key)).access_token == last
 
 
-async def test_of_two_who_bring_the_same_answer_one_is_served(registry_fixture: RegistryFixture) -> None:
+async def test_an_answer_brought_twice_is_used_once(registry_fixture: RegistryFixture) -> None:
     instance = await registry_fixture.instance()
     response = await begin_sign_in(registry_fixture, instance)
     results = await asyncio.gather(
@@ -253,9 +253,9 @@ async def test_a_sign_in_that_cannot_begin_says_why(
 ) -> None:
     await registry_fixture.program.set(**settings)
     instance = await registry_fixture.instance()
-    with pytest.raises(error) as caught:
+    with pytest.raises(error) as exc_info:
         await registry_fixture.sign_ins.begin(registry_fixture.ann.id, instance.id, "b")
-    assert words in str(caught.value)
+    assert words in str(exc_info.value)
     state, reason = await registry_fixture.state(instance)
     assert state is PENDING
     assert words in (reason or "")
@@ -282,9 +282,9 @@ async def test_a_sign_in_that_cannot_be_finished_says_why_and_keeps_nothing(
 ) -> None:
     await registry_fixture.program.set(**settings)
     instance = await registry_fixture.instance()
-    found = await failure(registry_fixture, await begin_sign_in(registry_fixture, instance))
-    assert isinstance(found, error)
-    assert words in str(found)
+    failure_text = await failure(registry_fixture, await begin_sign_in(registry_fixture, instance))
+    assert isinstance(failure_text, error)
+    assert words in str(failure_text)
     assert await nothing_kept(registry_fixture, instance)
     state, reason = await registry_fixture.state(instance)
     assert state is PENDING
@@ -303,7 +303,7 @@ async def test_an_answer_that_hides_where_it_comes_from_is_refused(registry_fixt
     assert not await registry_fixture.program.log("token")
 
 
-async def test_a_failed_reconnect_leaves_what_works(registry_fixture: RegistryFixture) -> None:
+async def test_a_failed_reconnect_keeps_the_working_sign_in(registry_fixture: RegistryFixture) -> None:
     instance = await registry_fixture.instance()
     await registry_fixture.sign_in(instance)
     before = await registry_fixture.database.auth.get_grant(instance.grant_key)
@@ -334,7 +334,7 @@ async def test_one_registration_serves_all_instances(registry_fixture: RegistryF
     assert len(await registry_fixture.program.log("register")) == 1
 
 
-async def test_what_the_admin_entered_is_used(registry_fixture: RegistryFixture) -> None:
+async def test_credentials_entered_by_the_admin_are_used(registry_fixture: RegistryFixture) -> None:
     await registry_fixture.program.set(entered={"mine": "its-secret"})
     issuer = registry_fixture.program.origins["as1"]
     choice = ChoiceDraft(
@@ -423,8 +423,8 @@ async def test_a_client_secret_waits_until_the_admin_names_the_issuer(
     assert (state, issuer in reason) == (PENDING, True)
     assert not await registry_fixture.program.log("token")
     server = (await registry_fixture.registry.get_instance(registry_fixture.ann.id, instance.id))[1]
-    named = replace(choice, id=server.choices[0].id, client_secret=None, issuer=issuer)
-    draft = ServerDraft(server.name, server.url, private_addresses=True, choices=(named,))
+    named_choice = replace(choice, id=server.choices[0].id, client_secret=None, issuer=issuer)
+    draft = ServerDraft(server.name, server.url, private_addresses=True, choices=(named_choice,))
     await registry_fixture.registry.edit_server(server.id, draft)
     assert (await registry_fixture.sign_in(instance)).state is READY
 
@@ -432,7 +432,7 @@ async def test_a_client_secret_waits_until_the_admin_names_the_issuer(
 # Scopes.
 
 
-async def test_a_reconnect_asks_again_for_what_was_asked_before(registry_fixture: RegistryFixture) -> None:
+async def test_a_reconnect_requests_the_same_scopes(registry_fixture: RegistryFixture) -> None:
     await registry_fixture.program.set(challenge_scope="read")
     instance = await registry_fixture.instance()
     await registry_fixture.sign_in(instance)

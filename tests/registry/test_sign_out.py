@@ -31,9 +31,9 @@ class Beside:
 
 @pytest.fixture
 async def beside() -> AsyncIterator[Beside]:
-    made = Beside()
-    yield made
-    for task in made.tasks:
+    beside_site = Beside()
+    yield beside_site
+    for task in beside_site.tasks:
         task.cancel()
 
 
@@ -42,7 +42,7 @@ def sign_outs(registry_fixture: RegistryFixture, beside: Beside) -> SignOutServi
     return SignOutService(registry_fixture.database.auth, registry_fixture.net, beside)
 
 
-async def revoked_tokens(registry_fixture: RegistryFixture) -> list[str]:
+async def list_revoked_tokens(registry_fixture: RegistryFixture) -> list[str]:
     return [each["kind"] for each in await registry_fixture.program.log("revoke")]
 
 
@@ -58,51 +58,51 @@ async def test_with_a_server_go_the_sign_ins_of_all_its_instances(
     )
     await registry_fixture.sign_in(second)
     await registry_fixture.registry.create_instance(registry_fixture.bob.id, InstanceDraft(first.server_id))
-    deleted = await sign_outs.delete_server(registry_fixture.registry, first.server_id)
-    assert deleted.id == first.server_id
+    deleted_sign_ins = await sign_outs.delete_server(registry_fixture.registry, first.server_id)
+    assert deleted_sign_ins.id == first.server_id
     assert await registry_fixture.registry.list_servers() == []
     await beside.done()
-    assert sorted(await revoked_tokens(registry_fixture)) == sorted(BOTH * 2)
+    assert sorted(await list_revoked_tokens(registry_fixture)) == sorted(BOTH * 2)
 
 
-async def test_with_a_user_goes_what_they_hold_and_nobody_elses(
+async def test_deleting_a_user_deletes_only_their_records(
     registry_fixture: RegistryFixture, sign_outs: SignOutService, beside: Beside
 ) -> None:
     config = parse_config({"mcpServers": {"files": {"url": registry_fixture.program.mcp}}}, env={})
-    mine = await registry_fixture.sign_in(await registry_fixture.instance())
-    grant = await registry_fixture.database.auth.get_grant(mine.grant_key)
+    sign_in = await registry_fixture.sign_in(await registry_fixture.instance())
+    grant = await registry_fixture.database.auth.get_grant(sign_in.grant_key)
     assert grant is not None
     for whose in (registry_fixture.ann.id, registry_fixture.bob.id):
         await registry_fixture.database.auth.put_grant(f"user:{whose}:files", grant)
-    held = await sign_outs.collect_user_grants(
+    user_grants = await sign_outs.collect_user_grants(
         registry_fixture.registry, registry_fixture.ann.principal, config.servers.values()
     )
-    assert held.keys() == {mine.grant_key, f"user:{registry_fixture.ann.id}:files"}
+    assert user_grants.keys() == {sign_in.grant_key, f"user:{registry_fixture.ann.id}:files"}
     await registry_fixture.database.accounts.delete_user(registry_fixture.ann.id)
-    sign_outs.revoke_in_background(held)
+    sign_outs.revoke_in_background(user_grants)
     await beside.done()
-    assert sorted(await revoked_tokens(registry_fixture)) == sorted(BOTH * 2)
+    assert sorted(await list_revoked_tokens(registry_fixture)) == sorted(BOTH * 2)
     assert await registry_fixture.database.auth.get_grant(f"user:{registry_fixture.bob.id}:files") is not None
 
 
-async def test_whoever_is_disabled_keeps_their_instances_and_no_sign_in(
+async def test_a_disabled_user_keeps_instances_but_no_sign_ins(
     registry_fixture: RegistryFixture, sign_outs: SignOutService, beside: Beside
 ) -> None:
-    signed = await registry_fixture.sign_in(await registry_fixture.instance())
+    sign_in = await registry_fixture.sign_in(await registry_fixture.instance())
     public = await registry_fixture.instance(ChoiceDraft("public"), slug="public")
     before = await registry_fixture.state(public)
     await sign_outs.sign_out_user(registry_fixture.registry, registry_fixture.ann.principal, ())
     await beside.done()
-    assert await revoked_tokens(registry_fixture) == BOTH
-    assert await registry_fixture.database.auth.get_grant(signed.grant_key) is None
-    state, reason = await registry_fixture.state(signed)
+    assert await list_revoked_tokens(registry_fixture) == BOTH
+    assert await registry_fixture.database.auth.get_grant(sign_in.grant_key) is None
+    state, reason = await registry_fixture.state(sign_in)
     assert state is InstanceState.NEEDS_REAUTH
     assert reason is not None
     assert "disabled" in reason
     assert await registry_fixture.state(public) == before
 
 
-async def test_a_giver_that_does_not_answer_keeps_nobody_from_deleting(
+async def test_an_unresponsive_issuer_does_not_prevent_deletion(
     registry_fixture: RegistryFixture, sign_outs: SignOutService, beside: Beside
 ) -> None:
     instance = await registry_fixture.sign_in(await registry_fixture.instance(OAUTH))
@@ -111,10 +111,10 @@ async def test_a_giver_that_does_not_answer_keeps_nobody_from_deleting(
         await sign_outs.delete_server(registry_fixture.registry, instance.server_id)
     assert await registry_fixture.registry.list_servers() == []
     await beside.done()
-    assert await revoked_tokens(registry_fixture) == []
+    assert await list_revoked_tokens(registry_fixture) == []
 
 
-async def test_a_sign_in_that_cannot_be_read_keeps_nobody_from_deleting(
+async def test_an_unreadable_sign_in_does_not_prevent_deletion(
     registry_fixture: RegistryFixture, sign_outs: SignOutService, beside: Beside
 ) -> None:
     instance = await registry_fixture.sign_in(await registry_fixture.instance())

@@ -87,12 +87,12 @@ def test_every_proposal_is_valid(text: str) -> None:
 
 @given(st.from_regex(r"[A-Za-z0-9-]{1,24}", fullmatch=True), st.integers(0, 120))
 def test_slugs_become_unique_and_stay_valid(slug: str, others: int) -> None:
-    taken: list[str] = []
+    taken_slugs: list[str] = []
     for _ in range(others):
-        fresh = make_slug_unique(slug, taken)
+        fresh = make_slug_unique(slug, taken_slugs)
         assert VALID.fullmatch(fresh)
-        assert fresh.casefold() not in [each.casefold() for each in taken]
-        taken.append(fresh.upper() if len(taken) % 2 else fresh.lower())
+        assert fresh.casefold() not in [each.casefold() for each in taken_slugs]
+        taken_slugs.append(fresh.upper() if len(taken_slugs) % 2 else fresh.lower())
 
 
 def test_the_second_gets_a_two_and_long_ones_are_cut_for_it() -> None:

@@ -25,9 +25,9 @@ GOOD = ServerDraft("GitHub", "https://api.github.com/mcp")
 
 
 def problems(draft: ServerDraft, old: RegistryServer | None = None) -> dict[str, str]:
-    with pytest.raises(Invalid) as caught:
+    with pytest.raises(Invalid) as exc_info:
         validate_server(draft, old, 1.0)
-    return {problem.path: problem.message for problem in caught.value.problems}
+    return {problem.path: problem.message for problem in exc_info.value.problems}
 
 
 def server(**changes: Any) -> RegistryServer:
@@ -38,22 +38,32 @@ def server(**changes: Any) -> RegistryServer:
 
 
 def test_a_name_and_an_address_are_enough() -> None:
-    made = server()
-    assert (made.name, made.url, made.transport, made.trust) == (GOOD.name, GOOD.url, "http", Trust.TRUSTED)
-    assert (made.enabled, made.private_addresses, made.allow_tools, made.deny_tools) == (
+    server_record = server()
+    assert (server_record.name, server_record.url, server_record.transport, server_record.trust) == (
+        GOOD.name,
+        GOOD.url,
+        "http",
+        Trust.TRUSTED,
+    )
+    assert (
+        server_record.enabled,
+        server_record.private_addresses,
+        server_record.allow_tools,
+        server_record.deny_tools,
+    ) == (
         True,
         False,
         None,
         (),
     )
-    [choice] = made.choices
+    [choice] = server_record.choices
     assert (choice.kind, choice.label) == (AuthKind.PUBLIC, "No sign-in")
-    assert made.created_at == made.updated_at == 1.0
+    assert server_record.created_at == server_record.updated_at == 1.0
 
 
-def test_blanks_around_what_was_pasted_are_not_kept() -> None:
-    made = server(name=" GitHub \n", url=" https://api.github.com/mcp\n")
-    assert (made.name, made.url) == ("GitHub", "https://api.github.com/mcp")
+def test_blanks_around_pasted_values_are_stripped() -> None:
+    server_record = server(name=" GitHub \n", url=" https://api.github.com/mcp\n")
+    assert (server_record.name, server_record.url) == ("GitHub", "https://api.github.com/mcp")
 
 
 @pytest.mark.parametrize(
@@ -96,15 +106,15 @@ def test_any_web_address_is_taken_unchecked(url: str) -> None:
         "https://example.com/" + "x" * 2048,
     ],
 )
-def test_what_is_no_address_is_said_to_be_none(url: str) -> None:
+def test_an_invalid_address_is_reported(url: str) -> None:
     assert list(problems(replace(GOOD, url=url))) == ["url"]
 
 
 def test_a_secret_in_the_query_of_a_new_address_is_refused() -> None:
     draft = replace(GOOD, url="https://example.com/mcp?region=eu&apiKey=hunter2-hunter2")
-    found = problems(draft)["url"]
-    assert "apiKey" in found
-    assert "hunter2" not in found
+    url = problems(draft)["url"]
+    assert "apiKey" in url
+    assert "hunter2" not in url
     # An address that was stored before can still be edited.
     before = replace(server(), url=draft.url)
     assert validate_server(replace(draft, name="Other"), before, 2.0).url == draft.url
@@ -152,9 +162,9 @@ def test_no_message_shows_a_secret() -> None:
         url="https://user:hunter2@example.com/",
         choices=(ChoiceDraft("oauth", client_id="me", client_secret="hunter2\x00"),),
     )
-    with pytest.raises(Invalid) as caught:
+    with pytest.raises(Invalid) as exc_info:
         validate_server(draft, None, 1.0)
-    assert "hunter2" not in str(caught.value)
+    assert "hunter2" not in str(exc_info.value)
     assert "hunter2" not in repr(draft.choices)
 
 
@@ -165,8 +175,8 @@ def test_an_untrusted_server_must_say_which_tools(allow: tuple[str, ...] | None)
 
 
 def test_an_untrusted_server_with_narrow_globs_is_taken() -> None:
-    made = server(trust="untrusted", allow_tools=("read*", "list", "list"), deny_tools=("*",))
-    assert (made.allow_tools, made.deny_tools) == (("read*", "list"), ("*",))
+    server_record = server(trust="untrusted", allow_tools=("read*", "list", "list"), deny_tools=("*",))
+    assert (server_record.allow_tools, server_record.deny_tools) == (("read*", "list"), ("*",))
 
 
 def test_a_trusted_server_may_be_allowed_everything_but_not_nothing() -> None:
@@ -224,16 +234,22 @@ def test_query_parameters_that_a_value_can_go_in(key: str, fine: bool) -> None:
 
 
 def test_several_choices_can_be_told_apart() -> None:
-    made = server(choices=(ChoiceDraft("public"), ChoiceDraft("oauth"), ChoiceDraft("oauth", "For admins")))
-    assert [choice.label for choice in made.choices] == ["No sign-in", "Sign in with OAuth", "For admins"]
-    assert len({choice.id for choice in made.choices}) == 3
+    server_record = server(
+        choices=(ChoiceDraft("public"), ChoiceDraft("oauth"), ChoiceDraft("oauth", "For admins"))
+    )
+    assert [choice.label for choice in server_record.choices] == [
+        "No sign-in",
+        "Sign in with OAuth",
+        "For admins",
+    ]
+    assert len({choice.id for choice in server_record.choices}) == 3
     twins = (ChoiceDraft("oauth", "Me"), ChoiceDraft("oauth", "ME"))
     assert list(problems(replace(GOOD, choices=twins))) == ["choices[1].label"]
     many = tuple(ChoiceDraft("oauth", str(number)) for number in range(11))
     assert list(problems(replace(GOOD, choices=many))) == ["choices"]
 
 
-def test_what_does_not_belong_to_a_kind_is_not_looked_at() -> None:
+def test_fields_of_other_kinds_are_ignored() -> None:
     draft = ChoiceDraft("public", key="Host", registration="?", client_id="x", scopes=("a b",), place="?")
     [choice] = server(choices=(draft,)).choices
     assert choice == AuthChoice(AuthKind.PUBLIC, "No sign-in", id=choice.id)
@@ -263,11 +279,11 @@ def test_registrations(
     if wrong is not None:
         assert list(problems(draft)) == [wrong]
         return
-    [made] = validate_server(draft, None, 1.0).choices
+    [created_choice] = validate_server(draft, None, 1.0).choices
     keeps = registration in ("auto", "entered")
-    assert made.registration is RegistrationMethod(registration)
-    assert made.client_id == (client_id if keeps else None)
-    assert made.client_secret == (secret if keeps else None)
+    assert created_choice.registration is RegistrationMethod(registration)
+    assert created_choice.client_id == (client_id if keeps else None)
+    assert created_choice.client_secret == (secret if keeps else None)
 
 
 @pytest.mark.parametrize(
@@ -297,7 +313,7 @@ def old() -> RegistryServer:
     return server(choices=(choice, ChoiceDraft("header", key="X-Key")))
 
 
-def edited(old: RegistryServer, **changes: Any) -> ServerDraft:
+def edit_server_draft(old: RegistryServer, **changes: Any) -> ServerDraft:
     first, second = old.choices
     drafts = (
         ChoiceDraft("oauth", first.label, first.id, registration="entered", client_id="me"),
@@ -306,37 +322,44 @@ def edited(old: RegistryServer, **changes: Any) -> ServerDraft:
     return replace(GOOD, choices=drafts, **changes)
 
 
-def test_an_edit_keeps_what_never_changes(old: RegistryServer) -> None:
-    made = validate_server(edited(old, name="Other"), replace(old, enabled=False), 9.0)
-    assert (made.id, made.created_at, made.updated_at, made.enabled) == (old.id, 1.0, 9.0, False)
-    assert [choice.id for choice in made.choices] == [choice.id for choice in old.choices]
+def test_an_edit_keeps_the_immutable_fields(old: RegistryServer) -> None:
+    server_record = validate_server(edit_server_draft(old, name="Other"), replace(old, enabled=False), 9.0)
+    assert (server_record.id, server_record.created_at, server_record.updated_at, server_record.enabled) == (
+        old.id,
+        1.0,
+        9.0,
+        False,
+    )
+    assert [choice.id for choice in server_record.choices] == [choice.id for choice in old.choices]
 
 
-@pytest.mark.parametrize(("given", "kept"), [(None, "hidden"), ("", None), (" new ", "new")])
+@pytest.mark.parametrize(
+    ("secret_input", "expected_secret"), [(None, "hidden"), ("", None), (" new ", "new")]
+)
 def test_a_secret_is_kept_removed_or_replaced(
-    old: RegistryServer, given: str | None, kept: str | None
+    old: RegistryServer, secret_input: str | None, expected_secret: str | None
 ) -> None:
-    draft = edited(old)
-    draft = replace(draft, choices=(replace(draft.choices[0], client_secret=given), draft.choices[1]))
-    assert validate_server(draft, old, 9.0).choices[0].client_secret == kept
+    draft = edit_server_draft(old)
+    draft = replace(draft, choices=(replace(draft.choices[0], client_secret=secret_input), draft.choices[1]))
+    assert validate_server(draft, old, 9.0).choices[0].client_secret == expected_secret
 
 
 def test_a_secret_is_not_carried_to_another_host(old: RegistryServer) -> None:
-    draft = edited(old, url="https://evil.example/mcp")
+    draft = edit_server_draft(old, url="https://evil.example/mcp")
     assert list(problems(draft, old)) == ["choices[0].client_secret"]
     again = replace(draft, choices=(replace(draft.choices[0], client_secret="given"), draft.choices[1]))
     assert validate_server(again, old, 9.0).choices[0].client_secret == "given"
-    path = edited(old, url="https://api.github.com/other")
+    path = edit_server_draft(old, url="https://api.github.com/other")
     assert validate_server(path, old, 9.0).choices[0].client_secret == "hidden"
 
 
 def test_a_choice_of_another_kind_is_another_choice(old: RegistryServer) -> None:
-    draft = edited(old)
-    changed = (replace(draft.choices[0], kind="public", label="x"), draft.choices[1])
-    made = validate_server(replace(draft, choices=changed), old, 9.0)
-    assert made.choices[0].id != old.choices[0].id
-    assert made.choices[0].client_secret is None
-    assert made.choices[1].id == old.choices[1].id
+    draft = edit_server_draft(old)
+    changed_choices = (replace(draft.choices[0], kind="public", label="x"), draft.choices[1])
+    server_record = validate_server(replace(draft, choices=changed_choices), old, 9.0)
+    assert server_record.choices[0].id != old.choices[0].id
+    assert server_record.choices[0].client_secret is None
+    assert server_record.choices[1].id == old.choices[1].id
 
 
 def test_ids_of_choices_cannot_be_made_up_or_used_twice(old: RegistryServer) -> None:
@@ -350,14 +373,14 @@ def test_ids_of_choices_cannot_be_made_up_or_used_twice(old: RegistryServer) -> 
 
 
 def instance_problems(draft: InstanceDraft, of: RegistryServer, **more: Any) -> list[str]:
-    with pytest.raises(Invalid) as caught:
+    with pytest.raises(Invalid) as exc_info:
         validate_instance(draft, of, "u", more.get("old"), "slug", 1.0)
-    return [problem.path for problem in caught.value.problems]
+    return [problem.path for problem in exc_info.value.problems]
 
 
 def test_an_instance_of_a_public_server_needs_nothing() -> None:
-    made = validate_instance(InstanceDraft(), server(), "u", None, "github", 1.0)
-    assert (made.slug, made.name, made.tool_filter, made.state) == (
+    instance = validate_instance(InstanceDraft(), server(), "u", None, "github", 1.0)
+    assert (instance.slug, instance.name, instance.tool_filter, instance.state) == (
         "github",
         "GitHub",
         None,
@@ -366,18 +389,18 @@ def test_an_instance_of_a_public_server_needs_nothing() -> None:
 
 
 def test_an_instance_that_signs_in_is_pending() -> None:
-    made = validate_instance(
+    instance = validate_instance(
         InstanceDraft(), server(choices=(ChoiceDraft("oauth"),)), "u", None, "github", 1.0
     )
-    assert made.state is InstanceState.PENDING
+    assert instance.state is InstanceState.PENDING
 
 
 def test_a_value_is_wanted_where_the_server_wants_one() -> None:
     of = server(choices=(ChoiceDraft("header", key="X-Key"),))
     assert instance_problems(InstanceDraft(), of) == ["value"]
-    made = validate_instance(InstanceDraft(value=" Bearer key-of-a-test \n"), of, "u", None, "s", 1.0)
-    assert (made.value, made.state) == ("Bearer key-of-a-test", InstanceState.READY)
-    assert "key-of-a-test" not in repr(made)
+    instance = validate_instance(InstanceDraft(value=" Bearer key-of-a-test \n"), of, "u", None, "s", 1.0)
+    assert (instance.value, instance.state) == ("Bearer key-of-a-test", InstanceState.READY)
+    assert "key-of-a-test" not in repr(instance)
 
 
 @pytest.mark.parametrize("value", ["a\r\nX-Evil: 1", "a\nb", "a\x00b", "x" * 8193, "kéy", "\ud800"])
@@ -396,8 +419,8 @@ def test_a_choice_is_named_where_there_are_several() -> None:
     of = server(choices=(ChoiceDraft("public"), ChoiceDraft("oauth")))
     assert instance_problems(InstanceDraft(), of) == ["choice_id"]
     assert instance_problems(InstanceDraft(choice_id="made-up"), of) == ["choice_id"]
-    made = validate_instance(InstanceDraft(choice_id=of.choices[1].id), of, "u", None, "s", 1.0)
-    assert made.choice_id == of.choices[1].id
+    instance = validate_instance(InstanceDraft(choice_id=of.choices[1].id), of, "u", None, "s", 1.0)
+    assert instance.choice_id == of.choices[1].id
 
 
 def test_all_problems_of_an_instance_are_told_at_once() -> None:
@@ -406,10 +429,10 @@ def test_all_problems_of_an_instance_are_told_at_once() -> None:
     assert instance_problems(draft, of) == ["value", "slug", "name", "tool_filter[1]", "tool_filter[2]"]
 
 
-@pytest.mark.parametrize("wanted", [None, (), ("a",), ("b", "a", "b")])
-def test_a_filter_is_all_none_or_some(wanted: tuple[str, ...] | None) -> None:
-    made = validate_instance(InstanceDraft(tool_filter=wanted), server(), "u", None, "s", 1.0)
-    assert made.tool_filter == (None if wanted is None else tuple(dict.fromkeys(wanted)))
+@pytest.mark.parametrize("tool_filter", [None, (), ("a",), ("b", "a", "b")])
+def test_a_filter_is_all_none_or_some(tool_filter: tuple[str, ...] | None) -> None:
+    instance = validate_instance(InstanceDraft(tool_filter=tool_filter), server(), "u", None, "s", 1.0)
+    assert instance.tool_filter == (None if tool_filter is None else tuple(dict.fromkeys(tool_filter)))
 
 
 def test_an_edit_keeps_the_value_unless_another_is_given() -> None:
@@ -424,8 +447,8 @@ def test_an_edit_keeps_the_value_unless_another_is_given() -> None:
     assert (same.id, same.slug, same.name, same.value, same.enabled) == (first.id, "s", "Other", "abc", False)
     assert (same.state, same.reason) == (InstanceState.NEEDS_REAUTH, "refused")
     assert (edit(value="new").value, edit(value="new").state) == ("new", InstanceState.READY)
-    cleared = edit(value="")
-    assert (cleared.value, cleared.state) == (None, InstanceState.PENDING)
+    cleared_instance = edit(value="")
+    assert (cleared_instance.value, cleared_instance.state) == (None, InstanceState.PENDING)
 
 
 def test_another_way_of_signing_in_starts_again() -> None:
@@ -473,16 +496,21 @@ SERVERS = st.builds(
 
 
 @given(SERVERS)
-def test_whatever_is_entered_is_a_server_or_a_list_of_problems(draft: ServerDraft) -> None:
+def test_every_draft_becomes_a_server_or_a_list_of_problems(draft: ServerDraft) -> None:
     try:
-        made = validate_server(draft, None, 1.0)
+        server_record = validate_server(draft, None, 1.0)
     except Invalid as error:
-        told = [(problem.path, problem.message) for problem in error.problems]
+        problem_pairs = [(problem.path, problem.message) for problem in error.problems]
     else:
-        told = []
-        assert made.choices
+        problem_pairs = []
+        assert server_record.choices
         # What is taken can be written down and sent.
-        f"{made!r}".encode()
-        again = ServerDraft(made.name, made.url, trust=made.trust, allow_tools=made.allow_tools)
-        assert validate_server(again, None, 1.0).name == made.name
-    assert all(path and message for path, message in told)
+        f"{server_record!r}".encode()
+        again = ServerDraft(
+            server_record.name,
+            server_record.url,
+            trust=server_record.trust,
+            allow_tools=server_record.allow_tools,
+        )
+        assert validate_server(again, None, 1.0).name == server_record.name
+    assert all(path and message for path, message in problem_pairs)
