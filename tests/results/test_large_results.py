@@ -39,11 +39,11 @@ def test_a_large_value_is_written_as_a_small_one(value: Any) -> None:
 
 
 @given(VALUES, st.integers(1, 30))
-def test_values_in_a_text_are_counted_without_what_stands_in_strings(value: Any, limit: int) -> None:
-    def count(found: Any) -> int:
-        if isinstance(found, dict):
-            return 1 + sum(1 + count(each) for each in found.values())
-        return 1 + sum(map(count, found)) if isinstance(found, list) else 1
+def test_values_in_a_text_are_counted_outside_of_strings(value: Any, limit: int) -> None:
+    def count(stored_values: Any) -> int:
+        if isinstance(stored_values, dict):
+            return 1 + sum(1 + count(each) for each in stored_values.values())
+        return 1 + sum(map(count, stored_values)) if isinstance(stored_values, list) else 1
 
     total = count(value)
     text = json.dumps(value)
@@ -107,9 +107,9 @@ def test_a_long_text_is_not_decoded_to_compare_it_with_structured_content() -> N
 def test_base64_in_pieces_is_the_same_as_at_once(size: int) -> None:
     data = bytes(range(256)) * (size // 256 + 1)
     text = base64.b64encode(data[:size]).decode()
-    wanted = None if size == 0 else (text, size)
-    assert normalize_base64(text) == wanted
-    assert normalize_base64(text.replace("+", "-").replace("/", "_").rstrip("=")) == wanted
+    expected_text = None if size == 0 else (text, size)
+    assert normalize_base64(text) == expected_text
+    assert normalize_base64(text.replace("+", "-").replace("/", "_").rstrip("=")) == expected_text
     assert decode_base64(text) == data[:size]
 
 
@@ -119,7 +119,7 @@ def test_padding_in_the_middle_of_long_base64_is_refused() -> None:
     assert normalize_base64(half + half) is None
 
 
-def test_what_is_large_is_decided_without_walking_all_of_it() -> None:
+def test_large_values_are_recognised_without_a_complete_walk() -> None:
     assert is_large([[]] * 1_000_000)
     assert is_large({"a": "x" * 1_000_000})
     assert not is_large({"a": [{"b": "x"}] * 100})

@@ -26,11 +26,11 @@ def file(data: bytes, mime: str = "application/zip") -> dict[str, Any]:
     return {"type": "resource", "resource": inner}
 
 
-def said(text: str) -> dict[str, Any]:
+def text_block(text: str) -> dict[str, Any]:
     return {"type": "text", "text": text}
 
 
-async def shaped(
+async def shape_blocks(
     handles: MemoryResultStore, *blocks: dict[str, Any], trust: Trust = Trust.TRUSTED, **more: Any
 ) -> Result:
     return await shape_and_store(
@@ -38,9 +38,9 @@ async def shaped(
     )
 
 
-async def test_a_file_is_kept_and_the_text_says_what_it_is() -> None:
+async def test_a_file_is_stored_and_described_in_the_text() -> None:
     handles = MemoryResultStore()
-    result = await shaped(handles, said("see"), file(b"PK\x03\x04"), media=True)
+    result = await shape_blocks(handles, text_block("see"), file(b"PK\x03\x04"), media=True)
     digest = sha256(b"PK\x03\x04").hexdigest()[:16]
     (media,) = result.media
     assert result.text == (
@@ -55,20 +55,20 @@ async def test_a_file_is_kept_and_the_text_says_what_it_is() -> None:
 
 
 @pytest.mark.parametrize("kind", ["image", "audio"])
-async def test_only_what_is_too_large_to_be_seen_or_heard_is_kept(kind: str) -> None:
+async def test_only_media_too_large_for_the_model_are_stored(kind: str) -> None:
     handles = MemoryResultStore()
-    small, large = [await shaped(handles, image(bytes(size), kind), media=True) for size in (100, 101)]
+    small, large = [await shape_blocks(handles, image(bytes(size), kind), media=True) for size in (100, 101)]
     assert small == shape_result({"content": [image(bytes(100), kind)]}, ResultLimits(), Trust.TRUSTED)
     assert re.fullmatch(rf"\[{kind}: {kind}/x, 101 bytes, sha256 \w{{16}}; result_read .*\]", large.text)
     assert large.media[0].size == 101
 
 
 async def test_an_untrusted_servers_file_is_told_within_the_fence() -> None:
-    result = await shaped(MemoryResultStore(), file(b"x"), trust=Trust.UNTRUSTED, media=True)
+    result = await shape_blocks(MemoryResultStore(), file(b"x"), trust=Trust.UNTRUSTED, media=True)
     assert re.search(r"<untrusted-data \w+>\n\[file file:///f: ", result.text)
 
 
-async def test_whoever_reads_all_of_it_gets_files_as_they_are() -> None:
+async def test_a_caller_that_reads_everything_gets_files_unchanged() -> None:
     handles = MemoryResultStore()
     for limits, media in ((ResultLimits(), False), (ResultLimits(ResultLimits.UNLIMITED_CHARACTERS), True)):
         raw = {"content": [file(b"x"), image(bytes(6_000_000))]}
@@ -80,14 +80,14 @@ async def test_whoever_reads_all_of_it_gets_files_as_they_are() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from([image, file]), st.binary(min_size=1, max_size=200)), max_size=5))
 async def test_every_byte_is_either_beside_the_text_or_under_a_handle(
-    made: list[tuple[Any, bytes]],
+    media_parts: list[tuple[Any, bytes]],
 ) -> None:
     handles = MemoryResultStore()
-    result = await shaped(handles, *(kind(data) for kind, data in made), media=True)
-    assert [base64.b64decode(each.data) for each in result.media] == [data for _, data in made]
-    for media, (kind, data) in zip(result.media, made, strict=True):
+    result = await shape_blocks(handles, *(kind(data) for kind, data in media_parts), media=True)
+    assert [base64.b64decode(each.data) for each in result.media] == [data for _, data in media_parts]
+    for media, (kind, data) in zip(result.media, media_parts, strict=True):
         assert (media.handle is not None) == (kind is file or len(data) > 100)
         if media.handle is not None:
-            kept = await handles.read(media.handle)
-            assert kept is not None
-            assert kept.body == data
+            stored_media = await handles.read(media.handle)
+            assert stored_media is not None
+            assert stored_media.body == data

@@ -67,9 +67,9 @@ async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     await database.close()
 
 
-async def put(store: PrincipalResultStores, who: Principal, kept: StoredResult) -> str:
-    handle = make_handle(kept)
-    await store.for_principal(who).save(handle, kept)
+async def put(store: PrincipalResultStores, principal: Principal, stored_result: StoredResult) -> str:
+    handle = make_handle(stored_result)
+    await store.for_principal(principal).save(handle, stored_result)
     return handle
 
 
@@ -78,20 +78,20 @@ async def put(store: PrincipalResultStores, who: Principal, kept: StoredResult) 
 
 async def test_a_text_outlives_the_process_and_comes_back_whole(place: ResultStorage) -> None:
     for text in ("½ \ud800 text\n" * 10_000, "nul \0", "x" * 5_000_000):
-        kept = StoredResult(text, Trust.UNTRUSTED, "srv")
-        handle = await put(place.store(), ANN, kept)
-        assert await place.store().for_principal(ANN).read(handle) == kept
+        stored_result = StoredResult(text, Trust.UNTRUSTED, "srv")
+        handle = await put(place.store(), ANN, stored_result)
+        assert await place.store().for_principal(ANN).read(handle) == stored_result
 
 
 async def test_bytes_come_back_with_their_kind(place: ResultStorage) -> None:
     for data, mime in ((b"\xff\0\xff\xd8" * 10_000, "image/jpeg"), (b"", "a/b; c=d"), (b"plain", "")):
-        kept = StoredResult(data, Trust.TRUSTED, "srv", mime)
-        handle = await put(place.store(), ANN, kept)
-        assert await place.store().for_principal(ANN).read(handle) == kept
+        stored_result = StoredResult(data, Trust.TRUSTED, "srv", mime)
+        handle = await put(place.store(), ANN, stored_result)
+        assert await place.store().for_principal(ANN).read(handle) == stored_result
         assert handle != make_handle(StoredResult(data.decode("latin-1"), Trust.TRUSTED, "srv"))
 
 
-async def test_what_is_anns_is_not_bobs(place: ResultStorage) -> None:
+async def test_results_are_not_shared_between_users(place: ResultStorage) -> None:
     store = place.store()
     handle = await put(store, ANN, text(1))
     assert await store.for_principal(BOB).read(handle) is None
@@ -119,8 +119,8 @@ async def test_a_text_expires(place: ResultStorage) -> None:
 async def test_the_oldest_make_room_and_the_newest_stays(place: ResultStorage) -> None:
     store = place.store(max_total_bytes=80_000, max_principal_bytes=60_000)
     handles = [await put(store, ANN, text(number)) for number in range(4)]
-    kept = [await store.for_principal(ANN).read(handle) is not None for handle in handles]
-    assert kept == [False, False, True, True]
+    presence = [await store.for_principal(ANN).read(handle) is not None for handle in handles]
+    assert presence == [False, False, True, True]
     bobs = await put(store, BOB, text(9))
     assert [await store.for_principal(ANN).read(handle) is not None for handle in handles] == [
         False,
@@ -162,7 +162,7 @@ async def test_the_file_does_not_grow_without_end(tmp_path: Path) -> None:
     assert (tmp_path / "r.db").stat().st_size < 600_000
 
 
-async def test_a_broken_file_is_begun_anew(tmp_path: Path) -> None:
+async def test_a_broken_file_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "r.db").write_bytes(b"no database at all " * 200)
     store = SqliteResultStore(tmp_path / "r.db")
     handle = await put(store, ANN, text(1))
@@ -175,7 +175,7 @@ async def test_a_corrupt_file_leaves_no_results_behind(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["r.db"]
 
 
-async def test_an_invalid_row_is_no_result(tmp_path: Path) -> None:
+async def test_an_invalid_row_is_ignored(tmp_path: Path) -> None:
     store = SqliteResultStore(tmp_path / "r.db")
     handle = await put(store, ANN, text(1))
     with sqlite3.connect(tmp_path / "r.db") as db:
@@ -184,7 +184,7 @@ async def test_an_invalid_row_is_no_result(tmp_path: Path) -> None:
     assert await SqliteResultStore(tmp_path / "r.db").for_principal(ANN).read(handle) is None
 
 
-async def test_where_there_is_no_disk_memory_serves(tmp_path: Path) -> None:
+async def test_without_a_disk_results_are_kept_in_memory(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     store = SqliteResultStore(tmp_path / "file" / "r.db")
     handle = await put(store, ANN, text(1))

@@ -88,12 +88,12 @@ class ModelledStorage:
         return put
 
     async def readable(self, handles: set[str]) -> dict[Key, StoredResult]:
-        found = {
-            (who, handle): await self.store.for_principal(Principal(who)).read(handle)
-            for who in PEOPLE
+        results_by_key = {
+            (owner, handle): await self.store.for_principal(Principal(owner)).read(handle)
+            for owner in PEOPLE
             for handle in handles
         }
-        return {key: kept for key, kept in found.items() if kept is not None}
+        return {key: item for key, item in results_by_key.items() if item is not None}
 
 
 @pytest.fixture(params=["file", "sqlite", "postgresql"])
@@ -118,8 +118,8 @@ async def place(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     await database.close()
 
 
-def size(kept: StoredResult) -> int:
-    return len(zlib.compress(pack_body(kept.body, kept.mime), 1))
+def size(stored_result: StoredResult) -> int:
+    return len(zlib.compress(pack_body(stored_result.body, stored_result.mime), 1))
 
 
 @laws
@@ -129,34 +129,34 @@ async def test_each_reads_their_own_for_its_time_and_within_bounds(
 ) -> None:
     put = await place.played(story)
     handles = {handle for _, handle in put}
-    held = await place.readable(handles)
-    _are_their_owners(held, put)
+    stored_results = await place.readable(handles)
+    _are_their_owners(stored_results, put)
     if story:
-        _fit(held, (story[-1].who, make_handle(story[-1].kept)))
+        _fit(stored_results, (story[-1].who, make_handle(story[-1].kept)))
     place.now += later
-    left = await place.readable(handles)
-    assert left == {key: kept for key, kept in held.items() if put[key][1] > place.now}
-    for who in PEOPLE:
-        assert await place.store.for_principal(Principal(who)).has_any() == any(
-            owner == who for owner, _ in left
+    remaining_results = await place.readable(handles)
+    assert remaining_results == {key: item for key, item in stored_results.items() if put[key][1] > place.now}
+    for principal_id in PEOPLE:
+        assert await place.store.for_principal(Principal(principal_id)).has_any() == any(
+            owner == principal_id for owner, _ in remaining_results
         )
 
 
 def _are_their_owners(
-    held: Mapping[Key, StoredResult], put: Mapping[Key, tuple[StoredResult, float]]
+    stored_results: Mapping[Key, StoredResult], put: Mapping[Key, tuple[StoredResult, float]]
 ) -> None:
-    for key, kept in held.items():
+    for key, item in stored_results.items():
         assert key in put
-        assert put[key][0] == kept
+        assert put[key][0] == item
 
 
-def _fit(held: Mapping[Key, StoredResult], newest: Key) -> None:
-    sizes = {key: size(kept) for key, kept in held.items()}
+def _fit(stored_results: Mapping[Key, StoredResult], newest: Key) -> None:
+    sizes = {key: size(item) for key, item in stored_results.items()}
     assert newest in sizes
     assert sum(sizes.values()) <= MOST or set(sizes) == {newest}
-    for who in PEOPLE:
-        mine = [each for (owner, _), each in sizes.items() if owner == who]
-        assert sum(mine) <= SHARE or len(mine) == 1
+    for principal_id in PEOPLE:
+        own_sizes = [each for (owner, _), each in sizes.items() if owner == principal_id]
+        assert sum(own_sizes) <= SHARE or len(own_sizes) == 1
 
 
 @given(results, results)

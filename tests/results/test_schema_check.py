@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from toolyard.results.schema_check import find_schema_mismatch
 
-NESTED = {
+NESTED_SCHEMA = {
     "type": "object",
     "required": ["items", "total"],
     "properties": {
@@ -25,14 +25,14 @@ NESTED = {
 @pytest.mark.parametrize(
     ("value", "schema", "words"),
     [
-        ([], NESTED, "$ is not of type object"),
-        ({"total": 1}, NESTED, "$ has no items"),
-        ({}, NESTED, "$ has no items, total"),
-        ({"items": [], "total": -1}, NESTED, "$.total is less than 0"),
-        ({"items": [], "total": 1.5}, NESTED, "$.total is not of type integer"),
-        ({"items": [{}], "total": 1}, NESTED, "$.items[0] has no name"),
-        ({"items": [{"name": 3}], "total": 1}, NESTED, "$.items[0].name is not of type string"),
-        ({"items": [{"name": "a"}] * 3, "total": 1}, NESTED, "$.items is too long"),
+        ([], NESTED_SCHEMA, "$ is not of type object"),
+        ({"total": 1}, NESTED_SCHEMA, "$ has no items"),
+        ({}, NESTED_SCHEMA, "$ has no items, total"),
+        ({"items": [], "total": -1}, NESTED_SCHEMA, "$.total is less than 0"),
+        ({"items": [], "total": 1.5}, NESTED_SCHEMA, "$.total is not of type integer"),
+        ({"items": [{}], "total": 1}, NESTED_SCHEMA, "$.items[0] has no name"),
+        ({"items": [{"name": 3}], "total": 1}, NESTED_SCHEMA, "$.items[0].name is not of type string"),
+        ({"items": [{"name": "a"}] * 3, "total": 1}, NESTED_SCHEMA, "$.items is too long"),
         ("c", {"enum": ["a", "b"]}, "$ is not one of the allowed values"),
         ("c", {"const": "a"}, "$ is not one of the allowed values"),
         ("c", {"anyOf": [{"type": "null"}, {"type": "integer"}]}, "$ matches no branch of anyOf"),
@@ -45,14 +45,14 @@ NESTED = {
         ({"x" * 100: 1}, {"additionalProperties": False}, f"$.{'x' * 60}… is not allowed"),
     ],
 )
-def test_what_does_not_fit_is_named_with_its_place(value: object, schema: Any, words: str) -> None:
+def test_invalid_values_are_reported_with_their_place(value: object, schema: Any, words: str) -> None:
     assert find_schema_mismatch(value, schema) == words
 
 
 @pytest.mark.parametrize(
     ("value", "schema"),
     [
-        ({"items": [{"name": "a"}], "total": 2.0}, NESTED),
+        ({"items": [{"name": "a"}], "total": 2.0}, NESTED_SCHEMA),
         ("c", True),
         ("c", "no schema"),
         ("c", {"type": "something else"}),
@@ -66,11 +66,11 @@ def test_what_does_not_fit_is_named_with_its_place(value: object, schema: Any, w
         ([1] * 100_000, {"items": {"allOf": [{"type": "integer"}] * 200}}),
     ],
 )
-def test_what_is_not_known_to_be_wrong_fits(value: object, schema: object) -> None:
+def test_values_not_known_to_be_invalid_are_valid(value: object, schema: object) -> None:
     assert find_schema_mismatch(value, schema) is None
 
 
-def test_what_nests_without_end_is_looked_at_for_a_while() -> None:
+def test_endlessly_nested_values_are_checked_up_to_a_limit() -> None:
     value: object = 1
     for _ in range(5_000):
         value = [value]
@@ -117,7 +117,7 @@ def _schemas(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 @settings(max_examples=300)
 @given(VALUES, st.recursive(st.booleans(), _schemas, max_leaves=5))
-def test_nothing_is_said_against_what_fits(value: object, schema: Any) -> None:
+def test_valid_values_have_no_problems(value: object, schema: Any) -> None:
     try:
         fits = jsonschema_rs.validator_for(schema).is_valid(value)
     except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError):

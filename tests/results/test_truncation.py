@@ -29,9 +29,9 @@ def answer(text: str) -> dict[str, object]:
 
 
 def parts(short: str) -> tuple[str, str, int]:
-    found = NOTE.search(short)
-    assert found is not None
-    return short[: found.start()], short[found.end() :], int(found[1].replace(",", ""))
+    match = NOTE.search(short)
+    assert match is not None
+    return short[: match.start()], short[match.end() :], int(match[1].replace(",", ""))
 
 
 @given(text=long_texts, limit=st.integers(200, 3_000), handle=st.none() | st.just("r0123456789abcdef0123"))
@@ -67,7 +67,7 @@ def test_the_limit_holds_even_where_the_note_does_not_fit(text: str, limit: int)
     ids=["accent", "skin tone", "joined", "Hangul", "line end", "surrogates"],
 )
 @pytest.mark.parametrize("shift", range(4))
-def test_what_belongs_together_is_not_torn_apart(cluster: str, shift: int) -> None:
+def test_combined_characters_are_not_split(cluster: str, shift: int) -> None:
     text = "x" * shift + cluster * 2_000
     head, tail, _ = parts(truncate_middle(text, 1_000, None))
     assert (len(head) - shift) % len(cluster) == 0
@@ -86,15 +86,15 @@ def test_a_result_within_the_limit_is_whole() -> None:
     assert not result.truncated
 
 
-def test_one_character_more_is_cut_and_says_that_nobody_kept_it() -> None:
+def test_one_character_over_the_limit_is_cut_with_a_note() -> None:
     result = shape_result(answer("x" * 64_001), ResultLimits(), Trust.TRUSTED)
     assert result.truncated
     assert result.handle is None
     assert len(result.text) <= 64_000
-    found = NOTE.search(result.text)
-    assert found is not None
-    assert found[2] == "64,001"
-    assert found[3] == "the whole text was not stored"
+    match = NOTE.search(result.text)
+    assert match is not None
+    assert match[2] == "64,001"
+    assert match[3] == "the whole text was not stored"
 
 
 async def test_with_a_store_the_note_names_the_handle_under_which_the_whole_text_is_kept() -> None:
@@ -113,7 +113,7 @@ async def test_a_result_that_fits_is_not_kept() -> None:
     assert result == shape_result(answer("short"), ResultLimits(), Trust.TRUSTED)
 
 
-async def test_what_is_kept_of_an_error_has_no_secrets() -> None:
+async def test_stored_errors_have_no_secrets() -> None:
     handles = MemoryResultStore()
     raw = answer("?key=hunter2222 " * 30_000) | {"isError": True}
     result = await shape_and_store(raw, ResultLimits(), Trust.TRUSTED, handles)
@@ -135,8 +135,11 @@ async def test_the_same_result_is_the_same_bytes_and_the_same_handle() -> None:
 
 
 def test_trust_is_part_of_a_handle_so_that_no_text_changes_its_fence() -> None:
-    trusted, untrusted = StoredResult("text", Trust.TRUSTED), StoredResult("text", Trust.UNTRUSTED)
-    assert make_handle(trusted) != make_handle(untrusted)
+    stored_result, untrusted_result = (
+        StoredResult("text", Trust.TRUSTED),
+        StoredResult("text", Trust.UNTRUSTED),
+    )
+    assert make_handle(stored_result) != make_handle(untrusted_result)
 
 
 async def test_memory_keeps_the_newest_and_forgets_the_oldest() -> None:

@@ -11,8 +11,8 @@ from toolyard.types.server import Trust
 from toolyard.types.tool import ResultLimits
 
 
-def split_fence(fenced: str) -> tuple[str, str, str]:
-    label, opening, rest = fenced.split("\n", 2)
+def split_fence(fenced_text: str) -> tuple[str, str, str]:
+    label, opening, rest = fenced_text.split("\n", 2)
     assert opening.startswith("<untrusted-data ")
     mark = opening.removeprefix("<untrusted-data ").removesuffix(">")
     return label, mark, rest
