@@ -16,9 +16,9 @@ from typing import Any
 FILE = Path(sys.argv[1])
 
 
-def result(message: dict[str, Any], who: str) -> dict[str, Any] | None:
+def result(message: dict[str, Any], tool_name: str) -> dict[str, Any] | None:
     method, params = message.get("method"), message.get("params") or {}
-    has = json.loads(FILE.read_text().replace("{who}", who))
+    has = json.loads(FILE.read_text().replace("{who}", tool_name))
     if method == "initialize":
         return {
             "protocolVersion": "2025-06-18",
@@ -33,9 +33,13 @@ def result(message: dict[str, Any], who: str) -> dict[str, Any] | None:
     return {} if method == "ping" else None
 
 
-def answer(message: dict[str, Any], who: str = "somebody") -> dict[str, Any]:
-    found = result(message, who)
-    more = {"result": found} if found is not None else {"error": {"code": -32601, "message": "no"}}
+def answer(message: dict[str, Any], tool_name: str = "somebody") -> dict[str, Any]:
+    message_result = result(message, tool_name)
+    more = (
+        {"result": message_result}
+        if message_result is not None
+        else {"error": {"code": -32601, "message": "no"}}
+    )
     return {"jsonrpc": "2.0", "id": message["id"], **more}
 
 

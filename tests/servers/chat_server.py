@@ -49,12 +49,12 @@ def tools() -> list[Json]:
         "think": schema(text=TEXT),
         "die": schema(),
     }
-    found = [
+    tools = [
         {"name": name, "title": name.title(), "inputSchema": each, "annotations": READS}
         for name, each in reads.items()
     ]
     put = {"name": "put", "description": f"Writes. {flavour}", "inputSchema": schema(text=TEXT)}
-    return [*found, {**put, "annotations": WRITES}]
+    return [*tools, {**put, "annotations": WRITES}]
 
 
 def send(message: Json) -> None:
@@ -72,9 +72,9 @@ def note(*words: str) -> None:
 def request(method: str, params: Json) -> Json:
     """Ask the client, and wait for what it answers."""
     id = f"ask-{next(NUMBERS)}"
-    came, answer = ANSWERS[id] = (threading.Event(), {})
+    answer_arrived, answer = ANSWERS[id] = (threading.Event(), {})
     send({"id": id, "method": method, "params": params})
-    came.wait()
+    answer_arrived.wait()
     return answer
 
 
@@ -96,32 +96,36 @@ def media(kind: str, mime: str, data: bytes) -> Json:
     return {"type": kind, "mimeType": mime, "data": base64.b64encode(data).decode()}
 
 
-def call(name: str, given: Json, meta: Json, stop: threading.Event) -> list[Json] | None:
+def call(name: str, arguments: Json, meta: Json, stop: threading.Event) -> list[Json] | None:
     if name in ("look", "put"):
-        return text(f"{name}: {given.get('text', '')}")
+        return text(f"{name}: {arguments.get('text', '')}")
     if name == "picture":
         return [*text("a picture"), media("image", "image/png", png())]
     if name == "sound":
         return [media("audio", "audio/wav", b"RIFF" + bytes(40))]
     if name == "count":
-        for number in range(1, given["to"] + 1):
-            if stop.wait(given.get("pause", 0.0)):
+        for number in range(1, arguments["to"] + 1):
+            if stop.wait(arguments.get("pause", 0.0)):
                 return None
-            progress = {"progressToken": meta.get("progressToken"), "progress": number, "total": given["to"]}
+            progress = {
+                "progressToken": meta.get("progressToken"),
+                "progress": number,
+                "total": arguments["to"],
+            }
             send({"method": "notifications/progress", "params": {**progress, "message": f"at {number}"}})
         return text("counted")
     if name == "wait":
         stop.wait()
         return None
     if name == "big":
-        return text("x" * given["size"])
+        return text("x" * arguments["size"])
     if name == "ask":
         params: Json = {"message": "Who are you?", "requestedSchema": FORM}
-        if "url" in given:
-            params = {"mode": "url", "message": "Go there", "url": given["url"], "elicitationId": "1"}
+        if "url" in arguments:
+            params = {"mode": "url", "message": "Go there", "url": arguments["url"], "elicitationId": "1"}
         return text(json.dumps(request("elicitation/create", params).get("result"), sort_keys=True))
     if name == "think":
-        message = {"role": "user", "content": {"type": "text", "text": given["text"]}}
+        message = {"role": "user", "content": {"type": "text", "text": arguments["text"]}}
         params = {"messages": [message], "systemPrompt": "Be brief.", "maxTokens": 50}
         answer = request("sampling/createMessage", params)
         return text(json.dumps(answer.get("result", answer.get("error")), sort_keys=True))
@@ -129,12 +133,12 @@ def call(name: str, given: Json, meta: Json, stop: threading.Event) -> list[Json
 
 
 def answer(id: Any, name: str, params: Json, stop: threading.Event) -> None:
-    given = params.get("arguments") or {}
-    note(name, json.dumps(given, sort_keys=True))
+    arguments = params.get("arguments") or {}
+    note(name, json.dumps(arguments, sort_keys=True))
     if name == "fail":
         send({"id": id, "result": {"content": text("it failed"), "isError": True}})
         return
-    content = call(name, given, params.get("_meta") or {}, stop)
+    content = call(name, arguments, params.get("_meta") or {}, stop)
     if content is None:
         note("cancelled", name)
     else:
@@ -144,9 +148,9 @@ def answer(id: Any, name: str, params: Json, stop: threading.Event) -> None:
 def take(message: Json) -> None:
     method, id, params = message.get("method"), message.get("id"), message.get("params") or {}
     if method is None:
-        came, held = ANSWERS.pop(id)
-        held.update(message)
-        came.set()
+        answer_event, answer_data = ANSWERS.pop(id)
+        answer_data.update(message)
+        answer_event.set()
     elif method == "notifications/cancelled":
         STOPPING.get(params.get("requestId"), threading.Event()).set()
     elif method == "initialize":

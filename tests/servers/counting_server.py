@@ -40,8 +40,8 @@ def call(id: object, name: str, arguments: dict) -> None:
         schema = {"type": "object", "properties": {"name": {"type": "string"}}}
         ask(id, "elicitation/create", {"message": arguments.get("text", "Who?"), "requestedSchema": schema})
     elif name == "sample":
-        said = [{"role": "user", "content": {"type": "text", "text": "hello"}}]
-        ask(id, "sampling/createMessage", {"messages": said, "maxTokens": 9})
+        sampling_messages = [{"role": "user", "content": {"type": "text", "text": "hello"}}]
+        ask(id, "sampling/createMessage", {"messages": sampling_messages, "maxTokens": 9})
     elif name == "roots":
         ask(id, "roots/list", {})
     elif name == "hold":

@@ -35,11 +35,11 @@ def flood(times: int, at_once: bool) -> int:
         for number in range(times):
             ask(number)
         return sum(answer() for _ in range(times))
-    answered = 0
+    answer_count = 0
     for number in range(times):
         ask(number)
-        answered += answer()
-    return answered
+        answer_count += answer()
+    return answer_count
 
 
 def main() -> None:
@@ -55,9 +55,9 @@ def main() -> None:
             tool = {"name": "flood", "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": True}}
             result = {"tools": [tool]}
         elif method == "tools/call":
-            given = message["params"].get("arguments", {})
-            answered = flood(given.get("times", 1), given.get("at_once", False))
-            result = {"content": [{"type": "text", "text": str(answered)}]}
+            arguments = message["params"].get("arguments", {})
+            answer_count = flood(arguments.get("times", 1), arguments.get("at_once", False))
+            result = {"content": [{"type": "text", "text": str(answer_count)}]}
         elif method != "ping":
             send({"id": message["id"], "error": {"code": -32601, "message": "no"}})
             continue

@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 SCRIPT = '<script>window.hacked = true</script><img src=x onerror="window.hacked = true">'
-TURNED = "invoice\u202efdp.exe"
+REVERSED_NAME = "invoice\u202efdp.exe"
 LONG = "word" * 400
 OBJECT = {"type": "object"}
 READS = {"readOnlyHint": True}
@@ -37,11 +37,11 @@ TOOLS: list[dict[str, Any]] = [
     },
     {"name": "wipe", "description": "Deletes.", "inputSchema": OBJECT, "annotations": WRITES},
     {"name": SCRIPT, "description": "A name that is markup", "inputSchema": OBJECT, "annotations": READS},
-    {"name": TURNED, "description": TURNED, "inputSchema": OBJECT, "annotations": READS},
+    {"name": REVERSED_NAME, "description": REVERSED_NAME, "inputSchema": OBJECT, "annotations": READS},
     {"name": "n" * 200, "description": LONG, "inputSchema": OBJECT, "annotations": READS},
     {"name": "broken", "inputSchema": "no schema"},
 ]
-RESOURCES = [{"uri": "javascript:alert(1)", "name": SCRIPT, "description": TURNED}]
+RESOURCES = [{"uri": "javascript:alert(1)", "name": SCRIPT, "description": REVERSED_NAME}]
 PROMPTS = [{"name": SCRIPT, "description": LONG}]
 state = {"down": False}
 
@@ -52,7 +52,7 @@ def result(message: dict[str, Any]) -> dict[str, Any] | None:
         return {
             "protocolVersion": params.get("protocolVersion", "2025-06-18"),
             "capabilities": {"tools": {}, "resources": {}, "prompts": {}, SCRIPT: {}},
-            "serverInfo": {"name": SCRIPT, "version": TURNED},
+            "serverInfo": {"name": SCRIPT, "version": REVERSED_NAME},
             "instructions": f"{SCRIPT} {LONG}",
         }
     if method == "tools/list":
@@ -88,8 +88,10 @@ class HostileMarkupHandler(BaseHTTPRequestHandler):
             self.reply(503, b"down for repairs: " + SCRIPT.encode(), "text/plain")
         elif "id" not in message:
             self.reply(202, b"")
-        elif (found := result(message)) is not None:
-            self.reply(200, json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": found}).encode())
+        elif (message_result := result(message)) is not None:
+            self.reply(
+                200, json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": message_result}).encode()
+            )
         else:
             error = {"code": -32601, "message": "Method not found"}
             self.reply(200, json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": error}).encode())

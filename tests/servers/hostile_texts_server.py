@@ -40,16 +40,16 @@ SCHEMA = {
 }
 
 
-def encoded(text: str) -> str:
+def encode_base64(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
 
 
 CONTENT = [
     {"type": "text", "text": LONG},
-    {"type": "image", "mimeType": "image/svg+xml", "data": encoded(SVG)},
-    {"type": "image", "mimeType": "image/png", "data": encoded(f"<html>{ATTACK}</html>")},
-    {"type": "image", "mimeType": "text/html", "data": encoded(f"<html>{ATTACK}</html>")},
-    {"type": "audio", "mimeType": ATTACK, "data": encoded(ATTACK)},
+    {"type": "image", "mimeType": "image/svg+xml", "data": encode_base64(SVG)},
+    {"type": "image", "mimeType": "image/png", "data": encode_base64(f"<html>{ATTACK}</html>")},
+    {"type": "image", "mimeType": "text/html", "data": encode_base64(f"<html>{ATTACK}</html>")},
+    {"type": "audio", "mimeType": ATTACK, "data": encode_base64(ATTACK)},
     {"type": "resource_link", "uri": "javascript:window.ran=1", "name": LONG, "title": LONG},
     {"type": "resource", "resource": {"uri": "data:text/html,<script>window.ran=1</script>", "text": LONG}},
 ]
@@ -147,7 +147,7 @@ def hello(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    waiting: dict[Any, Any] = {}
+    pending_requests: dict[Any, Any] = {}
     for line in sys.stdin:
         message = json.loads(line)
         method, id = message.get("method"), message.get("id")
@@ -155,9 +155,9 @@ def main() -> None:
             send({"id": id, "result": hello(message)})
         elif method in RESULTS:
             send({"id": id, "result": RESULTS[method]})
-        elif method == "tools/call" and (asked := QUESTIONS.get(message["params"]["name"])) is not None:
-            waiting[f"q{id}"] = id
-            send({"id": f"q{id}", "method": asked[0], "params": asked[1]})
+        elif method == "tools/call" and (questions := QUESTIONS.get(message["params"]["name"])) is not None:
+            pending_requests[f"q{id}"] = id
+            send({"id": f"q{id}", "method": questions[0], "params": questions[1]})
         elif method == "tools/call" and message["params"]["name"] == "word":
             send({"id": id, "result": {"content": [{"type": "text", "text": "W" * 1_000_000}]}})
         elif method == "tools/call" and message["params"]["name"] == "fail":
@@ -166,8 +166,8 @@ def main() -> None:
             send({"id": id, "result": {"content": CONTENT, "structuredContent": {ATTACK: LONG}}})
         elif method == "ping":
             send({"id": id, "result": {}})
-        elif id in waiting:
-            send({"id": waiting.pop(id), "result": {"content": CONTENT}})
+        elif id in pending_requests:
+            send({"id": pending_requests.pop(id), "result": {"content": CONTENT}})
         elif id is not None and method is not None:
             send({"id": id, "error": {"code": -32601, "message": ATTACK}})
 

@@ -48,8 +48,8 @@ from aiohttp import web
 
 Json = dict[str, Any]
 ORDERS = ("say", "think", "fill", "call", "raw", "many", "pace", "hold", "fault")
-ASKED = ("image?", "audio?", "tools?", "results?")
-DROPPED = "[dropped]"
+QUESTION_COMMANDS = ("image?", "audio?", "tools?", "results?")
+DROP_MARK = "[dropped]"
 TITLE_REQUEST = "Write a title for this conversation: "
 NUMBERS = itertools.count(1)
 
@@ -99,12 +99,12 @@ class Request:
 
     def __post_init__(self) -> None:
         messages: list[Json] = self.body.get("messages") or []
-        said = [n for n, m in enumerate(messages) if m["role"] == "user" and not _from_a_tool(m)]
-        begin = said[-1] if said else 0
+        user_indexes = [n for n, m in enumerate(messages) if m["role"] == "user" and not _from_a_tool(m)]
+        begin = user_indexes[-1] if user_indexes else 0
         self.since = messages[begin:]
-        self.script = "\n".join(_texts(messages[begin])) if said else ""
-        done = sum(message["role"] == "assistant" for message in self.since)
-        self.step = next(iter(_steps(self.script)[done:]), ["say Done."])
+        self.script = "\n".join(_texts(messages[begin])) if user_indexes else ""
+        answer_count = sum(message["role"] == "assistant" for message in self.since)
+        self.step = next(iter(_steps(self.script)[answer_count:]), ["say Done."])
         if self.script.startswith(TITLE_REQUEST):
             self.step = [f"say {_title(json.loads(self.script.removeprefix(TITLE_REQUEST))['user'])}"]
 
@@ -116,14 +116,14 @@ class Request:
         last = max((n for n, m in enumerate(self.since) if m["role"] == "assistant"), default=-1)
         return self.since[last + 1 :]
 
-    def asked(self, what: str) -> str:
-        if what == "tools?":
+    def asked(self, command: str) -> str:
+        if command == "tools?":
             return " ".join(tool["function"]["name"] for tool in self.body.get("tools") or []) or "none"
-        if what == "results?":
+        if command == "results?":
             results = [m for m in self.after_assistant() if m["role"] == "tool"]
             return " | ".join(" ".join(_texts(message)) for message in results) or "none"
-        kind = {"image?": "image_url", "audio?": "input_audio"}[what]
-        return f"{what[:-1]}: {'yes' if self.carried(kind) else 'no'}"
+        kind = {"image?": "image_url", "audio?": "input_audio"}[command]
+        return f"{command[:-1]}: {'yes' if self.carried(kind) else 'no'}"
 
 
 def _title(text: str) -> str:
@@ -133,7 +133,7 @@ def _title(text: str) -> str:
 
 def _steps(script: str) -> list[list[str]]:
     lines = [line.strip() for line in script.splitlines() if not line.startswith("title ")]
-    if not any(line in ASKED or line.split(" ")[0] in ORDERS for line in lines):
+    if not any(line in QUESTION_COMMANDS or line.split(" ")[0] in ORDERS for line in lines):
         return [[f"say You said: {script.strip()}"]]
     steps: list[list[str]] = [[]]
     for line in lines:
@@ -170,9 +170,9 @@ async def _deltas(request: Request, state: State) -> AsyncIterator[Json | str]:
             released = asyncio.Event()
             state.held.add(released)
             await released.wait()
-        elif order in ("say", "think") or line in ASKED:
+        elif order in ("say", "think") or line in QUESTION_COMMANDS:
             key = "reasoning_content" if order == "think" else "content"
-            for word in _words(request.asked(line) if line in ASKED else rest):
+            for word in _words(request.asked(line) if line in QUESTION_COMMANDS else rest):
                 await asyncio.sleep(pace)
                 yield {key: word}
         elif order == "fill":
@@ -204,7 +204,7 @@ def _broken(kind: str) -> Iterator[Json | str]:
     if kind == "die":
         yield {"content": "Half an"}
         yield {"content": " ans"}
-        yield DROPPED
+        yield DROP_MARK
     elif kind == "garbage":
         yield "{this is no JSON"
     elif kind == "error":
@@ -228,20 +228,20 @@ def _refusal(request: Request, state: State) -> web.Response | None:
             continue
         if kind == "html":
             return web.Response(text="<html><body>Sign in first</body></html>", content_type="text/html")
-        wanted = dict(option.split("=") for option in options)
+        option_values = dict(option.split("=") for option in options)
         state.faults[request.script] += 1
-        if state.faults[request.script] <= int(wanted.get("times", 1_000_000)):
-            headers = {"retry-after": wanted["after"]} if "after" in wanted else {}
+        if state.faults[request.script] <= int(option_values.get("times", 1_000_000)):
+            headers = {"retry-after": option_values["after"]} if "after" in option_values else {}
             return _error(int(kind), f"you asked for a {kind}", f"fault_{kind}", **headers)
     return None
 
 
-def _usage(request: Request, written: int) -> Json:
+def _usage(request: Request, output_tokens: int) -> Json:
     read = len(json.dumps(request.body.get("messages"))) // 4
     return {
         "prompt_tokens": read,
-        "completion_tokens": written,
-        "total_tokens": read + written,
+        "completion_tokens": output_tokens,
+        "total_tokens": read + output_tokens,
         "prompt_tokens_details": {"cached_tokens": read // 2},
     }
 
@@ -268,10 +268,10 @@ async def _stream(http: web.Request, request: Request, state: State) -> web.Stre
         await event(json.dumps({**base, "choices": [choice]}))
 
     await chunk({"role": "assistant", "content": ""})
-    written = 0
+    output_tokens = 0
     async for piece in _deltas(request, state):
-        written += 1
-        if piece == DROPPED:
+        output_tokens += 1
+        if piece == DROP_MARK:
             assert http.transport is not None
             http.transport.close()
             return response
@@ -279,7 +279,7 @@ async def _stream(http: web.Request, request: Request, state: State) -> web.Stre
     if (finish := _finish(request)) is not None:
         await chunk({}, finish)
         if usage:
-            await event(json.dumps({**base, "choices": [], "usage": _usage(request, written)}))
+            await event(json.dumps({**base, "choices": [], "usage": _usage(request, output_tokens)}))
         await event("[DONE]")
     await response.write_eof()
     return response
@@ -288,9 +288,9 @@ async def _stream(http: web.Request, request: Request, state: State) -> web.Stre
 async def _whole(request: Request, state: State) -> web.Response:
     message: Json = {"role": "assistant", "content": "", "reasoning_content": ""}
     calls: dict[int, Json] = {}
-    written = 0
+    output_tokens = 0
     async for piece in _deltas(request, state):
-        written += 1
+        output_tokens += 1
         for key in ("content", "reasoning_content"):
             message[key] += piece.get(key, "") if isinstance(piece, dict) else ""
         for call in piece.get("tool_calls", []) if isinstance(piece, dict) else []:
@@ -301,7 +301,7 @@ async def _whole(request: Request, state: State) -> web.Response:
     if calls:
         message["tool_calls"] = list(calls.values())
     body = {"id": f"chatcmpl-{next(NUMBERS)}", "object": "chat.completion", "created": 1_790_000_000}
-    body |= {"model": request.body["model"], "usage": _usage(request, written)}
+    body |= {"model": request.body["model"], "usage": _usage(request, output_tokens)}
     body |= {"choices": [{"index": 0, "message": message, "finish_reason": _finish(request) or "stop"}]}
     return web.json_response(body)
 
@@ -339,8 +339,8 @@ async def _answer(http: web.Request, body: Json, state: State) -> web.StreamResp
 async def models(http: web.Request) -> web.Response:
     if not _let_in(http):
         return _error(401, "Incorrect API key provided.", "invalid_api_key")
-    listed = [{"id": "fake-1", "object": "model", "created": 1_790_000_000, "owned_by": "tests"}]
-    return web.json_response({"object": "list", "data": listed})
+    models = [{"id": "fake-1", "object": "model", "created": 1_790_000_000, "owned_by": "tests"}]
+    return web.json_response({"object": "list", "data": models})
 
 
 async def journal(http: web.Request) -> web.Response:
@@ -348,10 +348,10 @@ async def journal(http: web.Request) -> web.Response:
 
 
 async def release(http: web.Request) -> web.Response:
-    held, http.app[STATE].held = http.app[STATE].held, set()
-    for event in held:
+    held_requests, http.app[STATE].held = http.app[STATE].held, set()
+    for event in held_requests:
         event.set()
-    return web.json_response({"released": len(held)})
+    return web.json_response({"released": len(held_requests)})
 
 
 async def reset(http: web.Request) -> web.Response:
@@ -365,16 +365,16 @@ def main() -> None:
     parser.add_argument("port", type=int)
     parser.add_argument("--any-key", action="store_true")
     parser.add_argument("--forget", action="store_true")
-    wanted = parser.parse_args()
+    options = parser.parse_args()
     app = web.Application(client_max_size=256 * 1024 * 1024)
-    app[STATE] = State(wanted.any_key, wanted.forget)
+    app[STATE] = State(options.any_key, options.forget)
     app.router.add_post("/v1/chat/completions", completions)
     app.router.add_get("/v1/models", models)
     app.router.add_get("/journal", journal)
     app.router.add_post("/release", release)
     app.router.add_post("/reset", reset)
     web.run_app(
-        app, host="127.0.0.1", port=wanted.port, print=None, handler_cancellation=True, access_log=None
+        app, host="127.0.0.1", port=options.port, print=None, handler_cancellation=True, access_log=None
     )
 
 

@@ -48,9 +48,12 @@ def image(data: str) -> dict:
 
 
 DOT = base64.b64encode(GIF).decode()
-EMBEDDED = {"type": "resource", "resource": {"uri": "bad://dot", "mimeType": "image/gif", "blob": DOT}}
+EMBEDDED_RESOURCE = {
+    "type": "resource",
+    "resource": {"uri": "bad://dot", "mimeType": "image/gif", "blob": DOT},
+}
 PICTURES = {
-    "pictures": [{"type": "text", "text": "What differs?"}, image(DOT), EMBEDDED],
+    "pictures": [{"type": "text", "text": "What differs?"}, image(DOT), EMBEDDED_RESOURCE],
     "broken picture": [image("not base64!")],
     "no picture": [image(DOT), image(base64.b64encode(b"\0\1\2").decode())],
     "many pictures": [image(DOT)] * 20,

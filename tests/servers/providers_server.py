@@ -67,16 +67,19 @@ def anthropic_order(body: Json) -> Order:
         if isinstance(block, str) or block["type"] == "text":
             return Order.of(block if isinstance(block, str) else block["text"])
         if block["type"] == "tool_result":
-            told = block["content"]
-            return Order(say="It says: " + (told if isinstance(told, str) else told[0]["text"]))
+            reported_content = block["content"]
+            return Order(
+                say="It says: "
+                + (reported_content if isinstance(reported_content, str) else reported_content[0]["text"])
+            )
     return Order()
 
 
 def anthropic_blocks(order: Order) -> Iterator[tuple[Json, list[Json]]]:
     if order.think:
         deltas = [{"type": "thinking_delta", "thinking": half} for half in halves(order.think)]
-        sealed = {"type": "signature_delta", "signature": "c2VhbGVk"}
-        yield {"type": "thinking", "thinking": "", "signature": ""}, [*deltas, sealed]
+        signature_delta = {"type": "signature_delta", "signature": "c2VhbGVk"}
+        yield {"type": "thinking", "thinking": "", "signature": ""}, [*deltas, signature_delta]
     if order.say:
         yield (
             {"type": "text", "text": ""},
@@ -124,8 +127,8 @@ def anthropic_error(status: int) -> Json:
 def google_order(body: Json) -> Order:
     for part in reversed(body["contents"][-1]["parts"]):
         if "functionResponse" in part:
-            told = part["functionResponse"]["response"]
-            return Order(say=f"It says: {next(iter(told.values()))}")
+            response = part["functionResponse"]["response"]
+            return Order(say=f"It says: {next(iter(response.values()))}")
         if "text" in part:
             return Order.of(part["text"])
     return Order()
@@ -220,15 +223,15 @@ def responses_events(body: Json, order: Order) -> Iterator[Json]:
         yield event("output_item.added", output_index=index, item=call)
         for half in halves(arguments):
             yield event("function_call_arguments.delta", item_id=call["id"], output_index=index, delta=half)
-        done = {"item_id": call["id"], "output_index": index, "name": name, "arguments": arguments}
-        yield event("function_call_arguments.done", **done)
+        call_done = {"item_id": call["id"], "output_index": index, "name": name, "arguments": arguments}
+        yield event("function_call_arguments.done", **call_done)
         output.append({**call, "arguments": arguments, "status": "completed"})
         yield event("output_item.done", output_index=index, item=output[-1])
     usage = {"input_tokens": 100, "output_tokens": 20, "total_tokens": 120}
     usage |= {"input_tokens_details": {"cached_tokens": 40}, "output_tokens_details": {"reasoning_tokens": 0}}
     if order.fault == "error":
-        failed = {"code": "server_error", "message": "the engine is overloaded"}
-        yield event("failed", response={**whole, "status": "failed", "error": failed})
+        error_body = {"code": "server_error", "message": "the engine is overloaded"}
+        yield event("failed", response={**whole, "status": "failed", "error": error_body})
     else:
         yield event("completed", response={**whole, "status": "completed", "output": output, "usage": usage})
 
@@ -270,7 +273,7 @@ OPENAI = ProviderApi(
 )
 
 
-class ConnectionDropped(Exception):
+class ConnectionBroken(Exception):
     """Ends a response in its middle, and the connection with it."""
 
 
@@ -279,7 +282,7 @@ async def stream(provider: ProviderApi, body: Json, order: Order) -> AsyncIterat
         name = f"event: {event['type']}\n" if "type" in event else ""
         yield f"{name}data: {json.dumps(event)}\n\n".encode()
     if order.fault == "die":
-        raise ConnectionDropped
+        raise ConnectionBroken
 
 
 async def answer(http: Request, provider: ProviderApi) -> Response:

@@ -47,10 +47,10 @@ HOSTILE = [
     }
 ]
 DIFF = "diff --git a/x.py b/x.py\n--- a/x.py\n+++ b/x.py\n@@ -1,2 +1,2 @@\n import os\n-print(1)\n+print(2)\n"
-NESTED = {"a": {"b": {"c": {"d": {"e": "the end"}}}}, "long": "word " * 400, "many": list(range(500))}
+NESTED_VALUE = {"a": {"b": {"c": {"d": {"e": "the end"}}}}, "long": "word " * 400, "many": list(range(500))}
 TEXTS = {
     "rows_in_text": json.dumps(PEOPLE),
-    "tree": json.dumps(NESTED),
+    "tree": json.dumps(NESTED_VALUE),
     "diff": DIFF,
     "read_file": "import os\n\n\ndef main() -> None:\n    print(os.name)\n",
     "hostile": json.dumps(HOSTILE, ensure_ascii=False),

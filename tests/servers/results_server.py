@@ -45,16 +45,16 @@ def ask(number: int, url: str | None) -> dict:
     raise SystemExit
 
 
-def call(number: int, name: str, given: dict) -> dict:
+def call(number: int, name: str, arguments: dict) -> dict:
     match name:
         case "media":
-            return media(given["mime"], given["data"])
+            return media(arguments["mime"], arguments["data"])
         case "long":
-            return text("0123456789" * (given["size"] // 10))
+            return text("0123456789" * (arguments["size"] // 10))
         case "ask":
-            return ask(number, given.get("url"))
+            return ask(number, arguments.get("url"))
         case _:
-            return text(f"wrote {given.get('text')}")
+            return text(f"wrote {arguments.get('text')}")
 
 
 def tool(name: str) -> dict:

@@ -132,10 +132,10 @@ if MODERN:
     async def ponder(question: str, ctx: Context) -> str | InputRequiredResult:
         if ctx.input_responses:
             return ctx.input_responses["thought"].content.text
-        asked = [SamplingMessage(role="user", content=TextContent(text=question))]
+        sampling_messages = [SamplingMessage(role="user", content=TextContent(text=question))]
         if ctx.protocol_version is not None and ctx.protocol_version < "2026-07-28":
-            return (await ctx.session.create_message(messages=asked, max_tokens=9)).content.text
-        params = CreateMessageRequestParams(messages=asked, max_tokens=9)
+            return (await ctx.session.create_message(messages=sampling_messages, max_tokens=9)).content.text
+        params = CreateMessageRequestParams(messages=sampling_messages, max_tokens=9)
         return InputRequiredResult(input_requests={"thought": CreateMessageRequest(params=params)})
 else:
     from mcp.types import SamplingMessage, TextContent
@@ -147,8 +147,8 @@ else:
 
     @server.tool()
     async def ponder(question: str, ctx: Context) -> str:
-        asked = [SamplingMessage(role="user", content=TextContent(type="text", text=question))]
-        return (await ctx.session.create_message(messages=asked, max_tokens=9)).content.text
+        sampling_messages = [SamplingMessage(role="user", content=TextContent(type="text", text=question))]
+        return (await ctx.session.create_message(messages=sampling_messages, max_tokens=9)).content.text
 
 
 @server.resource("test://note")
