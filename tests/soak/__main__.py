@@ -30,22 +30,22 @@ def main() -> int:
     parser.add_argument(
         "--write-docs", action="store_true", help="into docs/reliability.md and docs/soak.svg"
     )
-    given = parser.parse_args()
-    plan = Plan(given.minutes, given.users, given.seed, given.think, given.deadline)
+    options = parser.parse_args()
+    plan = Plan(options.minutes, options.users, options.seed, options.think, options.deadline)
     # Whoever ends it ends all that it started.
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     where, founds = machine(), list[SoakResult]()
-    for shape in ("one", "three") if given.shape == "both" else (given.shape,):
+    for shape in ("one", "three") if options.shape == "both" else (options.shape,):
         founds.append(asyncio.run(soak(shape, plan)))
         print("\n".join(lines(founds[-1])), flush=True)
-    if given.report:
-        given.report.write_text(json.dumps(as_json(founds, plan, where), indent=1) + "\n")
-    if given.plot:
-        given.plot.write_text(picture(founds))
-    if given.write_docs:
+    if options.report:
+        options.report.write_text(json.dumps(as_json(founds, plan, where), indent=1) + "\n")
+    if options.plot:
+        options.plot.write_text(picture(founds))
+    if options.write_docs:
         DOCS.write_text(put(DOCS.read_text(), page(founds, plan, where)))
         PLOT.write_text(picture(founds))
-    return 0 if all(found.well for found in founds) else 1
+    return 0 if all(soak_result.well for soak_result in founds) else 1
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from tests.soak.environment import SoakEnvironment
 from tests.soak.replicas import SoakReplica
 from tests.soak.request_outcomes import ExpectedFailure, ExpectedRefusal, Tally, Wrong
 
-GONE = frozenset({502, 503})
+GONE_STATUSES = frozenset({502, 503})
 """What a replica, or a balancer in its place, says while it goes."""
 
 
@@ -51,7 +51,7 @@ class BalancedClient:
         body: Any = None,
         *,
         good: Collection[int] = (200,),
-        refused: Collection[int] = (),
+        refused_statuses: Collection[int] = (),
         browser: bool = False,
         says: str = "",
     ) -> BalancedReply:
@@ -59,8 +59,8 @@ class BalancedClient:
         answer does not have what it ``says``."""
 
         async def work() -> BalancedReply:
-            answer = await self._ask(method, path, body, {*good, *refused}, browser)
-            if answer.status in refused:
+            answer = await self._ask(method, path, body, {*good, *refused_statuses}, browser)
+            if answer.status in refused_statuses:
                 raise ExpectedRefusal
             if says not in answer.text:
                 raise Wrong(f"{says!r} is not in {answer.text[:300]}")
@@ -71,15 +71,15 @@ class BalancedClient:
     async def _ask(
         self, method: str, path: str, body: Any, right: Collection[int], browser: bool
     ) -> BalancedReply:
-        async with self.opened(method, path, body, browser=browser) as (response, replica, began):
+        async with self.opened(method, path, body, browser=browser) as (response, replica, exchange):
             text = await response.text()
         if response.status not in right:
-            raise self.odd(response.status, text, replica, began)
+            raise self.odd(response.status, text, replica, exchange)
         return BalancedReply(response.status, response.headers, text)
 
-    def odd(self, status: int, text: str, replica: SoakReplica, began: float) -> Exception:
+    def odd(self, status: int, text: str, replica: SoakReplica, start: float) -> Exception:
         """What to make of a status that was not expected."""
-        if status in GONE and replica.disturbed(began):
+        if status in GONE_STATUSES and replica.disturbed(start):
             return ExpectedFailure(f"status {status}")
         return Wrong(f"status {status}: {text[:300]}")
 
@@ -96,17 +96,17 @@ class BalancedClient:
     ) -> AsyncGenerator[tuple[aiohttp.ClientResponse, SoakReplica, float]]:
         """A request whose answer has begun, where, and since when. ``at``: only there."""
         head = {"Cookie": self.person.cookie} if browser else {"Authorization": f"Bearer {self.person.token}"}
-        began = time.monotonic()
-        response, replica = await self._connected(method, path, body, {**head, **(headers or {})}, at, began)
+        start = time.monotonic()
+        response, replica = await self._connected(method, path, body, {**head, **(headers or {})}, at, start)
         try:
-            yield response, replica, began
+            yield response, replica, start
         except (aiohttp.ClientError, ConnectionError) as error:
-            raise broken(error, replica, began) from None
+            raise broken(error, replica, start) from None
         finally:
             response.close()
 
     async def _connected(
-        self, method: str, path: str, body: Any, head: dict[str, str], at: SoakReplica | None, began: float
+        self, method: str, path: str, body: Any, head: dict[str, str], at: SoakReplica | None, start: float
     ) -> tuple[aiohttp.ClientResponse, SoakReplica]:
         for replica in self.environment.in_turn() if at is None else [at]:
             try:
@@ -115,18 +115,18 @@ class BalancedClient:
                 )
             except aiohttp.ClientConnectorError as error:
                 # Nobody listens: a balancer goes to the next one.
-                if at is not None or not replica.disturbed(began):
-                    raise broken(error, replica, began) from None
+                if at is not None or not replica.disturbed(start):
+                    raise broken(error, replica, start) from None
             except (aiohttp.ClientError, ConnectionError) as error:
-                raise broken(error, replica, began) from None
+                raise broken(error, replica, start) from None
             else:
                 return response, replica
         raise Wrong("no replica takes connections")
 
 
-def broken(error: Exception, replica: SoakReplica, began: float) -> Exception:
+def broken(error: Exception, replica: SoakReplica, start: float) -> Exception:
     """What to make of a connection that broke."""
-    if replica.disturbed(began):
+    if replica.disturbed(start):
         return ExpectedFailure("the connection was lost")
     return Wrong(f"replica {replica.number}: {type(error).__name__}: {error}")
 

@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 from tests.soak.balanced_requests import BalancedClient, events
 from tests.soak.received_events import ReceivedEvents
-from tests.soak.request_outcomes import ExpectedFailure, RequestAbandoned, Wrong
+from tests.soak.request_outcomes import ExpectedFailure, RequestFailure, Wrong
 from tests.soak.turn_scripts import Turn
 
 _MAX_TRIES = 5
@@ -45,7 +45,7 @@ class TurnListener:
 
     async def listen(self) -> None:
         """Until the turn is over, however often the stream ends before. Raises Wrong or Told."""
-        began = time.monotonic()
+        start = time.monotonic()
         try:
             while self._end is None:
                 await self._stream()
@@ -53,17 +53,17 @@ class TurnListener:
         finally:
             for each in self._doing:
                 each.cancel()
-        self._judge(began)
+        self._judge(start)
 
     async def _stream(self) -> None:
         path = f"{self._chat.path}/stream?after={self._chat.heard.last}"
         try:
-            async with self._line.opened("GET", path) as (response, replica, began):
+            async with self._line.opened("GET", path) as (response, replica, exchange):
                 if response.status != 200:
-                    raise self._line.odd(response.status, await response.text(), replica, began)
+                    raise self._line.odd(response.status, await response.text(), replica, exchange)
                 if await self._read(response):
                     return
-            if not replica.disturbed(began):
+            if not replica.disturbed(exchange):
                 raise Wrong(f"chat {self._chat.id}: the stream ended before the turn did")
             raise ExpectedFailure("a stream ended and was resumed")
         except ExpectedFailure as told:
@@ -101,9 +101,9 @@ class TurnListener:
         elif kind == "end":
             self._end = body
         elif kind == "ask":
-            given = {"yes": bool(self._turn.approves)}
+            decision = {"yes": bool(self._turn.approves)}
             path = f"/api/v1/approvals/{body['approval']}"
-            self._do(self._again("chat: approve", path, given, (204,), (404, 409)))
+            self._do(self._again("chat: approve", path, decision, (204,), (404, 409)))
         if self._turn.stops and not self._stopped and kind in ("text", "call"):
             self._stopped = True
             self._do(self._again("chat: stop", f"{self._chat.path}/stop", None, (202,), ()))
@@ -112,20 +112,20 @@ class TurnListener:
         self._doing.append(asyncio.create_task(work))
 
     async def _again(
-        self, kind: str, path: str, body: Any, good: tuple[int, ...], refused: tuple[int, ...]
+        self, kind: str, path: str, body: Any, good: tuple[int, ...], refused_statuses: tuple[int, ...]
     ) -> None:
         """Ask until it is answered: without it the turn would wait. Only a restart makes it take more."""
         for _ in range(_MAX_TRIES):
             try:
-                await self._line.ask(kind, "POST", path, body, good=good, refused=refused)
-            except RequestAbandoned:
+                await self._line.ask(kind, "POST", path, body, good=good, refused_statuses=refused_statuses)
+            except RequestFailure:
                 await asyncio.sleep(0.2)
             else:
                 return
 
-    def _judge(self, began: float) -> None:
+    def _judge(self, start: float) -> None:
         why, chat, turn = self._end["why"], self._chat.id, self._turn
-        if why == "interrupted" and any(each.disturbed(began) for each in self._line.environment.replicas):
+        if why == "interrupted" and any(each.disturbed(start) for each in self._line.environment.replicas):
             raise ExpectedFailure("the turn was interrupted")
         if why not in turn.ends:
             raise Wrong(f"chat {chat}: ended as {why}: {self._end.get('error')}; script {turn.script!r}")

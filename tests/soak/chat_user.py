@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.soak.balanced_requests import BalancedClient
 from tests.soak.chat_listener import Chat, TurnListener
-from tests.soak.request_outcomes import RequestAbandoned
+from tests.soak.request_outcomes import RequestFailure
 from tests.soak.turn_scripts import Turn, some_turn
 
 _MAX_OPEN_CHATS = 3
@@ -54,8 +54,8 @@ class ChatUser:
     async def _begin(self) -> Chat:
         draw = self._line.random
         agent = draw.random() < 0.3
-        given = {"agent": "clerk"} if agent else {}
-        answer = await self._line.ask("chat: begin", "POST", "/api/v1/chats", given, good=(201,))
+        agent_choice = {"agent": "clerk"} if agent else {}
+        answer = await self._line.ask("chat: begin", "POST", "/api/v1/chats", agent_choice, good=(201,))
         return Chat(answer.json["id"], draw.randint(1, _MAX_TURNS), agent)
 
     async def _take(self, chat: Chat, turn: Turn) -> None:
@@ -87,21 +87,21 @@ class ChatUser:
                     chat.heard.hear(event, tally)
 
     async def _stored(self, chat: Chat, since: int) -> list[Any]:
-        stored, after = list[Any](), since
+        stored_events, after = list[Any](), since
         while after is not None:
             page = (
                 await self._line.ask("chat: events", "GET", f"{chat.path}/events?after={after}&limit=500")
             ).json
-            stored += page["items"]
+            stored_events += page["items"]
             after = page["next_after"]
-        return stored
+        return stored_events
 
     async def _end(self, chat: Chat) -> None:
         if chat.unsure:
             await self._settle(chat)
         chat.heard.compare(await self._stored(chat, 0), self._line.tally, chat.id)
         try:
-            await self._line.ask("chat: delete", "DELETE", chat.path, good=(204,), refused=(404,))
-        except RequestAbandoned:
+            await self._line.ask("chat: delete", "DELETE", chat.path, good=(204,), refused_statuses=(404,))
+        except RequestFailure:
             # It may be gone all the same; whoever asks again is refused.
-            await self._line.ask("chat: delete", "DELETE", chat.path, good=(204,), refused=(404,))
+            await self._line.ask("chat: delete", "DELETE", chat.path, good=(204,), refused_statuses=(404,))

@@ -73,11 +73,11 @@ def origins() -> Iterator[dict[str, str]]:
         programs.stop()
 
 
-def config(found: dict[str, str], folder: Path) -> dict[str, Any]:
+def config(origin_urls: dict[str, str], folder: Path) -> dict[str, Any]:
     """Shared servers over HTTP and stdio, and one of which everybody has a process of their own."""
     desk = [str(SERVERS / "chat_server.py"), str(folder / "journal")]
     return {
-        "every": {"type": "http", "url": found["every"], "shared": True},
+        "every": {"type": "http", "url": origin_urls["every"], "shared": True},
         "desk": {"command": sys.executable, "args": ["-I", "-S", *desk], "shared": True, "stopWhenIdle": 5},
         "own": {
             "command": sys.executable,
@@ -87,11 +87,11 @@ def config(found: dict[str, str], folder: Path) -> dict[str, Any]:
     }
 
 
-def _replica(number: int, folder: Path, found: dict[str, str], **more: str) -> SoakReplica:
+def _replica(number: int, folder: Path, origin_urls: dict[str, str], **more: str) -> SoakReplica:
     folder.mkdir()
-    (folder / "mcp.json").write_text(json.dumps({"mcpServers": config(found, folder)}))
+    (folder / "mcp.json").write_text(json.dumps({"mcpServers": config(origin_urls, folder)}))
     (folder / "AGENTS.md").write_text(AGENTS)
-    model = {"fake": {"model": "openai:fake-1", "base_url": found["model"], "api_key": "good"}}
+    model = {"fake": {"model": "openai:fake-1", "base_url": origin_urls["model"], "api_key": "good"}}
     settings = {
         "TOOLYARD_PEOPLE_MODE": "password",
         "TOOLYARD_WRITE_TOOLS": "ask",
@@ -109,16 +109,16 @@ async def open_environment(shape: str, users: int) -> AsyncIterator[SoakEnvironm
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="toolyard-soak-")))
         url = None if shape == "one" else stack.enter_context(cluster()).get_uri()
         key = None if url is None else KEY
-        shared = {} if url is None else {"TOOLYARD_DATABASE_URL": url, "TOOLYARD_SECRET_KEY": KEY}
-        found = stack.enter_context(origins())
+        shared_env = {} if url is None else {"TOOLYARD_DATABASE_URL": url, "TOOLYARD_SECRET_KEY": KEY}
+        origin_urls = stack.enter_context(origins())
         replicas = [
-            _replica(number, folder / f"replica-{number}", found, **shared)
+            _replica(number, folder / f"replica-{number}", origin_urls, **shared_env)
             for number in range(REPLICAS[shape])
         ]
         people = await create_accounts(replicas[0].folder, url, key, users)
         try:
             await asyncio.gather(*(each.start() for each in replicas))
-            yield SoakEnvironment(replicas, people, found)
+            yield SoakEnvironment(replicas, people, origin_urls)
             await asyncio.gather(*(each.stop() for each in replicas))
         finally:
             for each in replicas:

@@ -69,8 +69,8 @@ async def send(
     under_way: asyncio.Event | None = None,
 ) -> tuple[list[Any], Mapping[str, str]]:
     """The messages that come back, the answer last, and the headers; ``under_way`` is set with these."""
-    opened = line.opened("POST", "/mcp", message, at=at, headers={**_HEAD, **head})
-    async with opened as (response, replica, began):
+    request = line.opened("POST", "/mcp", message, at=at, headers={**_HEAD, **head})
+    async with request as (response, replica, exchange):
         if under_way is not None:
             under_way.set()
         if response.content_type == "text/event-stream":
@@ -79,15 +79,15 @@ async def send(
         if response.status == 202:
             return [], response.headers
         if response.status != 200:
-            raise line.odd(response.status, text, replica, began)
+            raise line.odd(response.status, text, replica, exchange)
         answer = await response.json()
-        if replica.disturbed(began) and says_closed(answer):
+        if replica.disturbed(exchange) and says_closed(answer):
             raise ExpectedFailure("the replica reported that it is closed")
         return [answer], response.headers
 
 
 def says_closed(answer: Any) -> bool:
     """Whether a replica that goes answers that there are no servers any more."""
-    told = answer.get("error", {}).get("data") or {}
-    gone = told.get("kind") in ("unreachable", "outcome_unknown")
-    return gone and str(told.get("cause")).endswith("is closed")
+    error_data = answer.get("error", {}).get("data") or {}
+    is_gone = error_data.get("kind") in ("unreachable", "outcome_unknown")
+    return is_gone and str(error_data.get("cause")).endswith("is closed")

@@ -15,7 +15,7 @@ META = {
     "io.modelcontextprotocol/clientCapabilities": {},
     "io.modelcontextprotocol/clientInfo": INFO,
 }
-NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+NAME_PARAMS = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 TOOLS = frozenset({"desk_look", "every_echo", "own_echo"})
 _CALL_ABORT_SECONDS = 0.3
 """Seconds after which a client gives its call up."""
@@ -59,10 +59,10 @@ class GatewayUser:
 
     async def _read(self) -> None:
         """Resources: the list, and one of them."""
-        listed = await self._ask("gateway: resources/list", "resources/list", {}, ExpectedReply())
+        resource_list = await self._ask("gateway: resources/list", "resources/list", {}, ExpectedReply())
         # Servers that are slow are left out of a list.
-        if listed["resources"]:
-            uri = self._line.random.choice(listed["resources"])["uri"]
+        if resource_list["resources"]:
+            uri = self._line.random.choice(resource_list["resources"])["uri"]
             await self._ask("gateway: resources/read", "resources/read", {"uri": uri}, ExpectedReply())
 
     async def _put(self) -> None:
@@ -95,6 +95,6 @@ class GatewayUser:
         id = next(self._ids)
         meta = {**META, "progressToken": id} if progress else META
         head = {"MCP-Protocol-Version": MODERN, "Mcp-Method": method}
-        if method in NAMED:
-            head["Mcp-Name"] = str(params[NAMED[method]])
+        if method in NAME_PARAMS:
+            head["Mcp-Name"] = str(params[NAME_PARAMS[method]])
         return request(id, method, {**params, "_meta": meta}), head

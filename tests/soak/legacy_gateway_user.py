@@ -30,12 +30,12 @@ class _Session:
             raise self._over() from None
 
     async def end(self) -> None:
-        opened = self.line.opened("DELETE", "/mcp", at=self.replica, headers=dict(self.head))
-        async with opened as (response, where, began):
+        request = self.line.opened("DELETE", "/mcp", at=self.replica, headers=dict(self.head))
+        async with request as (response, where, exchange):
             if response.status == 404:
                 raise self._over()
             if response.status != 204:
-                raise self.line.odd(response.status, await response.text(), where, began)
+                raise self.line.odd(response.status, await response.text(), where, exchange)
 
     def _over(self) -> Exception:
         if self.replica.generation != self.generation:
@@ -52,18 +52,18 @@ class Sessions:
 
     async def one(self) -> None:
         """A session, from its beginning to its end."""
-        counted, name = self._line.tally.counted, self._line.person.name
-        session = await counted("gateway, legacy: initialize", self._begin())
-        await counted("gateway, legacy: tools/list", self._ask(session, "tools/list", {}, ExpectedReply()))
+        counter, name = self._line.tally.counted, self._line.person.name
+        session = await counter("gateway, legacy: initialize", self._begin())
+        await counter("gateway, legacy: tools/list", self._ask(session, "tools/list", {}, ExpectedReply()))
         look = {"name": "desk_look", "arguments": {"text": name}}
         for _ in range(self._line.random.randint(1, 3)):
-            asked = self._ask(session, "tools/call", look, ExpectedReply(f"look: {name}"))
-            await counted("gateway, legacy: tools/call", asked)
+            call = self._ask(session, "tools/call", look, ExpectedReply(f"look: {name}"))
+            await counter("gateway, legacy: tools/call", call)
         count = {"name": "desk_count", "arguments": {"to": 5, "pause": 0.1}, "_meta": {"progressToken": 1}}
-        asked = self._ask(session, "tools/call", count, ExpectedReply("counted", progress=True))
-        await counted("gateway, legacy: long call", asked)
-        await counted("gateway, legacy: cancel", self._cancel(session))
-        await counted("gateway, legacy: end", session.end())
+        call = self._ask(session, "tools/call", count, ExpectedReply("counted", progress=True))
+        await counter("gateway, legacy: long call", call)
+        await counter("gateway, legacy: cancel", self._cancel(session))
+        await counter("gateway, legacy: end", session.end())
 
     async def _begin(self) -> _Session:
         replica = self._line.environment.following()
@@ -84,14 +84,18 @@ class Sessions:
         """A call that is cancelled has no answer, and its stream ends. The two travel on connections of their
         own, and what nobody has heard of yet cannot be cancelled."""
         id, under_way = next(self._ids), asyncio.Event()
-        waiting = asyncio.create_task(session.send(request(id, "tools/call", WAIT), under_way))
-        waiting.add_done_callback(lambda _: under_way.set())
+        response_task = asyncio.create_task(session.send(request(id, "tools/call", WAIT), under_way))
+        response_task.add_done_callback(lambda _: under_way.set())
         try:
             await under_way.wait()
-            told = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}}
-            await session.send(told)
-            messages = await waiting
+            cancellation = {
+                "jsonrpc": "2.0",
+                "method": "notifications/cancelled",
+                "params": {"requestId": id},
+            }
+            await session.send(cancellation)
+            messages = await response_task
         finally:
-            waiting.cancel()
+            response_task.cancel()
         if messages:
             raise Wrong(f"a cancelled call was answered: {messages}")

@@ -10,7 +10,7 @@ from html import escape
 from tests.soak.process_samples import Sample
 from tests.soak.runner import SHAPES, SoakResult
 
-_WIDTH, _LEFT, _RIGHT = 760, 64, 16
+_WIDTH, _LEFT_EDGE, _RIGHT = 760, 64, 16
 _HEIGHT, _HEAD, _FOOT = 130, 34, 24
 _LABEL = "Memory of each process and requests per second over time"
 _STYLE = """<style>
@@ -60,17 +60,17 @@ class Panel:
         return self.step * max(1, math.ceil(most / self.step))
 
     def x(self, at: float) -> float:
-        return _LEFT + (_WIDTH - _LEFT - _RIGHT) * min(at / self.seconds, 1.0)
+        return _LEFT_EDGE + (_WIDTH - _LEFT_EDGE - _RIGHT) * min(at / self.seconds, 1.0)
 
     def y(self, value: float) -> float:
         return self.base - _HEIGHT * value / self.high
 
     def drawn(self) -> Iterator[str]:
-        yield f'<text class="title" x="{_LEFT}" y="{self.top + 22}">{escape(self.title)}</text>'
+        yield f'<text class="title" x="{_LEFT_EDGE}" y="{self.top + 22}">{escape(self.title)}</text>'
         for n in range(round(self.high / self.step) + 1):
             y = self.y(n * self.step)
-            yield f'<path class="grid" d="M{_LEFT} {y:.1f}H{_WIDTH - _RIGHT}"/>'
-            yield _text(_LEFT - 8, y + 4, f"{n * self.step:g}", "end")
+            yield f'<path class="grid" d="M{_LEFT_EDGE} {y:.1f}H{_WIDTH - _RIGHT}"/>'
+            yield _text(_LEFT_EDGE - 8, y + 4, f"{n * self.step:g}", "end")
         for n, anchor in enumerate(("start", "middle", "middle", "middle", "end")):
             at = self.seconds * n / 4
             yield _text(self.x(at), self.base + 16, f"{at / 60:.1f} min", anchor)
@@ -90,19 +90,19 @@ def _text(x: float, y: float, words: str, anchor: str) -> str:
 def picture(founds: Sequence[SoakResult]) -> str:
     """All of them, one below the other, as SVG."""
     panels = list[Panel]()
-    for found in founds:
-        for name, lines in (("memory, MB", _memory(found)), ("requests per second", _rate(found))):
-            title, top = f"{SHAPES[found.shape]}: {name}", len(panels) * (_HEAD + _HEIGHT + _FOOT)
-            panels.append(Panel(title, lines, found.seconds, found.restarted, top))
+    for result in founds:
+        for name, lines in (("memory, MB", _memory(result)), ("requests per second", _rate(result))):
+            title, top = f"{SHAPES[result.shape]}: {name}", len(panels) * (_HEAD + _HEIGHT + _FOOT)
+            panels.append(Panel(title, lines, result.seconds, result.restarted, top))
     size = f"0 0 {_WIDTH} {len(panels) * (_HEAD + _HEIGHT + _FOOT)}"
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{size}" role="img" aria-label="{_LABEL}">'
     return "\n".join([head, _STYLE, *(each for panel in panels for each in panel.drawn()), "</svg>\n"])
 
 
-def _memory(found: SoakResult) -> list[PlotLine]:
+def _memory(result: SoakResult) -> list[PlotLine]:
     """A line for each process that lived."""
     lives: dict[tuple[int, int], list[Sample]] = {}
-    for each in found.samples:
+    for each in result.samples:
         lives.setdefault((each.replica, each.pid), []).append(each)
     return [
         PlotLine("abc"[replica % 3], [(each.at, each.rss / 1e6) for each in life])
@@ -110,8 +110,8 @@ def _memory(found: SoakResult) -> list[PlotLine]:
     ]
 
 
-def _rate(found: SoakResult) -> list[PlotLine]:
+def _rate(result: SoakResult) -> list[PlotLine]:
     """Over five samples at a time: single ones jump."""
-    first = [each for each in found.samples if each.replica == 0]
+    first = [each for each in result.samples if each.replica == 0]
     pairs = zip(first, first[5:], strict=False)
     return [PlotLine("rate", [(b.at, (b.requests - a.requests) / (b.at - a.at)) for a, b in pairs])]

@@ -58,10 +58,10 @@ class Sampler:
         if process is None:
             return None
         try:
-            found = psutil.Process(process.pid)
-            memory = found.memory_full_info()
-            children = len(found.children(recursive=True))
-            descriptors = found.num_fds()
+            found_process = psutil.Process(process.pid)
+            memory = found_process.memory_full_info()
+            children = len(found_process.children(recursive=True))
+            descriptors = found_process.num_fds()
         except psutil.Error:
             return None
         at, total = round(self.now, 2), self._tally.total

@@ -29,17 +29,17 @@ class ReceivedEvents:
         self.last = event["seq"]
         self.seen[self.last] = (event["kind"], _print(event))
 
-    def compare(self, stored: Sequence[Any], tally: Tally, chat_id: str) -> None:
+    def compare(self, stored_events: Sequence[Any], tally: Tally, chat_id: str) -> None:
         """With what the database has. Pieces are taken back once the whole is there; nothing else is."""
-        numbers = {event["seq"] for event in stored}
-        for event in stored:
-            seen = self.seen.get(event["seq"])
+        numbers = {event["seq"] for event in stored_events}
+        for event in stored_events:
+            seen_event = self.seen.get(event["seq"])
             # A title may be written after the end of the turn, when nobody listens any more.
-            if seen is None and event["kind"] == "title":
+            if seen_event is None and event["kind"] == "title":
                 continue
-            if seen is None:
+            if seen_event is None:
                 tally.event("lost", f"chat {chat_id}: {event['kind']} {event['seq']} was never streamed")
-            elif seen[1] != _print(event):
+            elif seen_event[1] != _print(event):
                 tally.event("changed", f"chat {chat_id}: {event['kind']} {event['seq']}")
         for number, (kind, _) in self.seen.items():
             if number not in numbers and kind not in TRANSIENT_KINDS:

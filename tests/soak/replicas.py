@@ -47,10 +47,10 @@ class SoakReplica:
             self.process = subprocess.Popen(
                 words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env, cwd=self.folder
             )
-        said, deadline = 0, time.monotonic() + _STARTING
-        while said <= self.generation:
+        log_offset, deadline = 0, time.monotonic() + _STARTING
+        while log_offset <= self.generation:
             await asyncio.sleep(0.05)
-            said = self.log.read_text().count("Toolyard is listening on ")
+            log_offset = self.log.read_text().count("Toolyard is listening on ")
             if self.process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"toolyard serve does not start: {self.log.read_text()[-2000:]}")
 

@@ -22,16 +22,16 @@ def as_json(founds: Sequence[SoakResult], plan: Plan, machine: dict[str, str]) -
         "users": plan.users,
         "seed": plan.seed,
         "deadline": plan.deadline,
-        "shapes": [_shape(found) for found in founds],
+        "shapes": [_shape(result) for result in founds],
     }
 
 
-def _shape(found: SoakResult) -> dict[str, Any]:
-    tally = found.tally
+def _shape(result: SoakResult) -> dict[str, Any]:
+    tally = result.tally
     return {
-        "shape": found.shape,
-        "seconds": round(found.seconds, 1),
-        "restarted": found.restarted,
+        "shape": result.shape,
+        "seconds": round(result.seconds, 1),
+        "restarted": result.restarted,
         "counts": {
             kind: {str(outcome): count for outcome, count in sorted(each.items())}
             for kind, each in sorted(tally.outcomes.items())
@@ -39,9 +39,9 @@ def _shape(found: SoakResult) -> dict[str, Any]:
         "told": dict(tally.told),
         "events": dict(tally.events),
         "latencies": tally.latencies(),
-        "verdicts": [{"what": each.what, "met": each.met, "told": each.told} for each in found.verdicts],
+        "verdicts": [{"what": each.what, "met": each.met, "told": each.told} for each in result.verdicts],
         "wrong": tally.wrong,
-        "samples": [each.as_dict() for each in found.samples],
+        "samples": [each.as_dict() for each in result.samples],
     }
 
 
@@ -50,26 +50,26 @@ def machine() -> dict[str, str]:
     return describe()
 
 
-def lines(found: SoakResult) -> list[str]:
+def lines(result: SoakResult) -> list[str]:
     """What to print."""
-    told = {True: "ok", False: "NOT MET", None: "too short"}
-    tally = found.tally
+    verdict_texts = {True: "ok", False: "NOT MET", None: "too short"}
+    tally = result.tally
     return [
-        f"{SHAPES[found.shape]}: {_counts(found)}",
-        *(f"  {told[each.met]:9} {each.what}: {each.told}" for each in found.verdicts),
+        f"{SHAPES[result.shape]}: {_counts(result)}",
+        *(f"  {verdict_texts[each.met]:9} {each.what}: {each.told}" for each in result.verdicts),
         *(f"  interrupted: {why}: {count}" for why, count in tally.told.most_common()),
         *(f"  {each}" for each in tally.wrong[:30]),
     ]
 
 
-def _counts(found: SoakResult) -> str:
-    tally = found.tally
+def _counts(result: SoakResult) -> str:
+    tally = result.tally
     counts = ", ".join(f"{tally.count(each):,} {each}" for each in RequestOutcome)
-    rate = tally.total / found.seconds
-    streamed = tally.events["streamed"]
+    rate = tally.total / result.seconds
+    streamed_count = tally.events["streamed"]
     return (
-        f"{tally.total:,} requests in {found.seconds:.0f} s ({rate:.0f} per second): {counts};"
-        f" {streamed:,} chat events"
+        f"{tally.total:,} requests in {result.seconds:.0f} s ({rate:.0f} per second): {counts};"
+        f" {streamed_count:,} chat events"
     )
 
 
@@ -81,25 +81,30 @@ def page(founds: Sequence[SoakResult], plan: Plan, where: dict[str, str]) -> str
         f" each setup, seed {plan.seed}. {about}.",
         "![Memory of each process and requests per second over time](soak.svg)",
     ]
-    for found in founds:
-        title = SHAPES[found.shape]
-        parts += [f"### {title[0].upper()}{title[1:]}", f"{_counts(found)}.", _verdicts(found), _table(found)]
+    for result in founds:
+        title = SHAPES[result.shape]
+        parts += [
+            f"### {title[0].upper()}{title[1:]}",
+            f"{_counts(result)}.",
+            _verdicts(result),
+            _table(result),
+        ]
     return "\n\n".join(parts)
 
 
-def _verdicts(found: SoakResult) -> str:
+def _verdicts(result: SoakResult) -> str:
     words = {True: "met", False: "not met", None: "run too short to judge"}
-    rows = [f"- {each.what}: {words[each.met]} ({each.told})" for each in found.verdicts]
-    if found.tally.told:
-        why = ", ".join(f"{count} × {each}" for each, count in found.tally.told.most_common())
+    rows = [f"- {each.what}: {words[each.met]} ({each.told})" for each in result.verdicts]
+    if result.tally.told:
+        why = ", ".join(f"{count} × {each}" for each, count in result.tally.told.most_common())
         rows.append(f"- interrupted by the restart of a replica: {why}")
     return "\n".join(rows)
 
 
-def _table(found: SoakResult) -> str:
+def _table(result: SoakResult) -> str:
     rows = ["| request | count | p50, ms | p95, ms | p99, ms |", "|---|--:|--:|--:|--:|"]
-    for kind, each in found.tally.latencies().items():
-        count = sum(found.tally.outcomes[kind].values())
+    for kind, each in result.tally.latencies().items():
+        count = sum(result.tally.outcomes[kind].values())
         numbers = " | ".join(f"{1000 * each[key]:,.0f}" for key in ("p50", "p95", "p99"))
         rows.append(f"| {kind} | {count:,} | {numbers} |")
     return "\n".join(rows)

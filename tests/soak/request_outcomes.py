@@ -41,7 +41,7 @@ class ExpectedFailure(Exception):
     """A failure that the restart of a replica explains."""
 
 
-class RequestAbandoned(Exception):
+class RequestFailure(Exception):
     """A request did not go well; it was counted, and what builds on it cannot be done."""
 
 
@@ -70,10 +70,10 @@ class Tally:
 
     async def counted(self, kind: str, work: Awaitable[T], deadline: float | None = None) -> T:
         """Do it within the deadline, and count what came of it. Raises Abandoned where it did not go well."""
-        began, deadline = time.monotonic(), deadline or self.deadline
+        start, deadline = time.monotonic(), deadline or self.deadline
         try:
             async with asyncio.timeout(deadline):
-                found = await work
+                outcome = await work
         except TimeoutError as error:
             self._end(kind, RequestOutcome.UNANSWERED, str(error) or f"no answer within {deadline:g} s")
         except ExpectedRefusal:
@@ -85,20 +85,20 @@ class Tally:
             self._end(kind, RequestOutcome.FAILED, f"{type(error).__name__}: {error}")
         else:
             self.outcomes[kind][RequestOutcome.ANSWERED] += 1
-            self.seconds[kind].append(time.monotonic() - began)
-            return found
-        raise RequestAbandoned(kind)
+            self.seconds[kind].append(time.monotonic() - start)
+            return outcome
+        raise RequestFailure(kind)
 
     def _end(self, kind: str, outcome: RequestOutcome, sentence: str = "") -> None:
         self.outcomes[kind][outcome] += 1
         if sentence and len(self.wrong) < _MAX_REPORTED_SENTENCES:
             self.wrong.append(f"{time.strftime('%H:%M:%S')} {kind}: {outcome}: {sentence[:500]}")
 
-    def event(self, what: str, sentence: str = "", count: int = 1) -> None:
+    def event(self, kind: str, sentence: str = "", count: int = 1) -> None:
         """Something about the events of a chat."""
-        self.events[what] += count
+        self.events[kind] += count
         if sentence and len(self.wrong) < _MAX_REPORTED_SENTENCES:
-            self.wrong.append(f"{time.strftime('%H:%M:%S')} events: {what}: {sentence[:500]}")
+            self.wrong.append(f"{time.strftime('%H:%M:%S')} events: {kind}: {sentence[:500]}")
 
     def latencies(self) -> Mapping[str, Mapping[str, float]]:
         """Seconds by kind: the median, and what 95 and 99 of a hundred do not exceed."""

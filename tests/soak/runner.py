@@ -19,7 +19,7 @@ from tests.soak.environment import SoakEnvironment, open_environment
 from tests.soak.gateway_user import GatewayUser
 from tests.soak.legacy_gateway_user import Sessions
 from tests.soak.process_samples import Sample, Sampler
-from tests.soak.request_outcomes import RequestAbandoned, Tally
+from tests.soak.request_outcomes import RequestFailure, Tally
 from tests.soak.verdicts import SPARE_DESCRIPTORS, FinalState, Verdict, judge
 from tests.tasks import cancel
 
@@ -79,17 +79,17 @@ class SimulatedUser:
             slug = await self._api.settle_in(self._line.environment.registered["shop"])
             self._talking.instance = self._gateway.instance = slug
         while time.monotonic() < wait_until:
-            with contextlib.suppress(RequestAbandoned):
+            with contextlib.suppress(RequestFailure):
                 await draw.choices(does, (6, 8, 1, 6, 2))[0]()
             await asyncio.sleep(draw.expovariate(1 / think))
         for tidy in (self._talking.leave, self._api.move_out):
-            with contextlib.suppress(RequestAbandoned):
+            with contextlib.suppress(RequestFailure):
                 await tidy()
 
 
 @contextlib.asynccontextmanager
 async def _line(
-    running: SoakEnvironment, person: SoakAccount, tally: Tally, plan: Plan
+    environment: SoakEnvironment, person: SoakAccount, tally: Tally, plan: Plan
 ) -> AsyncGenerator[BalancedClient]:
     draw = random.Random(f"{plan.seed} {person.number}")
     session = aiohttp.ClientSession(
@@ -99,80 +99,82 @@ async def _line(
         read_bufsize=_READ_AHEAD,
     )
     async with session:
-        yield BalancedClient(person, running, tally, session, draw)
+        yield BalancedClient(person, environment, tally, session, draw)
 
 
 async def soak(shape: str, plan: Plan) -> SoakResult:
     """All of it, in one shape."""
     tally = Tally(plan.deadline)
-    async with open_environment(shape, plan.users) as running:
-        await _register(running, plan)
-        sampler = Sampler(running, tally)
-        start = [each for replica in running.replicas if (each := sampler.look(replica)) is not None]
+    async with open_environment(shape, plan.users) as environment:
+        await _register(environment, plan)
+        sampler = Sampler(environment, tally)
+        start = [each for replica in environment.replicas if (each := sampler.look(replica)) is not None]
         sampling = asyncio.create_task(sampler.run())
-        restarting = asyncio.create_task(_restart(running, plan, sampler))
+        restarting = asyncio.create_task(_restart(environment, plan, sampler))
         try:
             until = time.monotonic() + plan.minutes * 60
             async with asyncio.TaskGroup() as group:
-                for person in running.people:
-                    group.create_task(_person(running, person, tally, plan, until))
-            restarted = await restarting
+                for person in environment.people:
+                    group.create_task(_person(environment, person, tally, plan, until))
+            restart_count = await restarting
             seconds = sampler.now
         finally:
             await cancel(sampling, restarting)
         samples = list(sampler.samples)
-        held = await _settled(running, sampler, start)
-        tracebacks = sum(replica.tracebacks() for replica in running.replicas)
-        ending = FinalState(held, await _still_open(running, plan), tracebacks)
-    return SoakResult(shape, seconds, tally, samples, judge(tally, samples, start, ending), restarted)
+        final_state = await _wait_until_settled(environment, sampler, start)
+        tracebacks = sum(replica.tracebacks() for replica in environment.replicas)
+        ending = FinalState(final_state, await _still_open(environment, plan), tracebacks)
+    return SoakResult(shape, seconds, tally, samples, judge(tally, samples, start, ending), restart_count)
 
 
 async def _person(
-    running: SoakEnvironment, person: SoakAccount, tally: Tally, plan: Plan, wait_until: float
+    environment: SoakEnvironment, person: SoakAccount, tally: Tally, plan: Plan, wait_until: float
 ) -> None:
-    async with _line(running, person, tally, plan) as line:
+    async with _line(environment, person, tally, plan) as line:
         await SimulatedUser(line).live(wait_until, plan.think)
 
 
-async def _register(running: SoakEnvironment, plan: Plan) -> None:
+async def _register(environment: SoakEnvironment, plan: Plan) -> None:
     """The servers that an admin enters, before anybody comes."""
-    async with _line(running, running.people[0], Tally(plan.deadline), plan) as line:
+    async with _line(environment, environment.people[0], Tally(plan.deadline), plan) as line:
         for name in ("shop", "docs"):
-            draft = {"name": name, "url": running.origins[name], "private_addresses": True}
-            made = await line.ask("register", "POST", "/api/v1/servers", draft, good=(201,))
-            running.registered[name] = made.json["id"]
-        for replica in running.replicas:
+            draft = {"name": name, "url": environment.origins[name], "private_addresses": True}
+            server = await line.ask("register", "POST", "/api/v1/servers", draft, good=(201,))
+            environment.registered[name] = server.json["id"]
+        for replica in environment.replicas:
             # Until the shared servers are connected and listed.
             async with line.opened("GET", "/api/v1/tools", at=replica) as (response, _, _):
                 await response.read()
 
 
-async def _still_open(running: SoakEnvironment, plan: Plan) -> int:
+async def _still_open(environment: SoakEnvironment, plan: Plan) -> int:
     """Requests that the replicas are still answering, besides the one that asks."""
     count = 0
-    async with _line(running, running.people[0], Tally(plan.deadline), plan) as line:
-        for replica in running.replicas:
+    async with _line(environment, environment.people[0], Tally(plan.deadline), plan) as line:
+        for replica in environment.replicas:
             async with line.opened("GET", "/metrics", at=replica) as (response, _, _):
-                (found,) = _OPEN.findall(await response.text())
-            count += int(float(found)) - 1
+                (open_count,) = _OPEN.findall(await response.text())
+            count += int(float(open_count)) - 1
     return count
 
 
-async def _restart(running: SoakEnvironment, plan: Plan, sampler: Sampler) -> float | None:
+async def _restart(environment: SoakEnvironment, plan: Plan, sampler: Sampler) -> float | None:
     """Halfway, where there are others that go on."""
-    if len(running.replicas) == 1:
+    if len(environment.replicas) == 1:
         return None
     await asyncio.sleep(plan.minutes * 30)
     at = sampler.now
-    await running.replicas[1].restart()
+    await environment.replicas[1].restart()
     return at
 
 
-async def _settled(running: SoakEnvironment, sampler: Sampler, start: Sequence[Sample]) -> list[Sample]:
+async def _wait_until_settled(
+    environment: SoakEnvironment, sampler: Sampler, start: Sequence[Sample]
+) -> list[Sample]:
     """Each process, once it holds what it held before, or had the time to."""
     deadline = time.monotonic() + _SETTLE_SECONDS
     while True:
-        now = [each for replica in running.replicas if (each := sampler.look(replica)) is not None]
+        now = [each for replica in environment.replicas if (each := sampler.look(replica)) is not None]
         if time.monotonic() > deadline or all(
             after.descriptors <= before.descriptors + SPARE_DESCRIPTORS and after.children <= before.children
             for before, after in zip(start, now, strict=True)

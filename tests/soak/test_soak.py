@@ -22,7 +22,7 @@ from tests.soak.report import END, START, put
 from tests.soak.request_outcomes import (
     ExpectedFailure,
     ExpectedRefusal,
-    RequestAbandoned,
+    RequestFailure,
     RequestOutcome,
     Tally,
 )
@@ -48,16 +48,16 @@ def test_a_short_soak_loses_nothing_and_says_so(tmp_path: Path) -> None:
         text=True,
     )
     try:
-        said, _ = process.communicate(timeout=230)
+        output, _ = process.communicate(timeout=230)
     except subprocess.TimeoutExpired:
         process.terminate()
-        said, _ = process.communicate()
-    assert process.returncode == 0, said
-    (found,) = json.loads(report.read_text())["shapes"]
-    assert [each["what"] for each in found["verdicts"] if each["met"] is False] == []
-    assert {"chat: turn", "gateway: tools/call", "api: look", "page"} <= set(found["latencies"])
-    assert found["events"]["streamed"] > 0
-    assert len(found["samples"]) > 5
+        output, _ = process.communicate()
+    assert process.returncode == 0, output
+    (shape,) = json.loads(report.read_text())["shapes"]
+    assert [each["what"] for each in shape["verdicts"] if each["met"] is False] == []
+    assert {"chat: turn", "gateway: tools/call", "api: look", "page"} <= set(shape["latencies"])
+    assert shape["events"]["streamed"] > 0
+    assert len(shape["samples"]) > 5
     assert len(ElementTree.parse(plot).findall(f"{SVG}polyline")) == 2
 
 
@@ -78,7 +78,7 @@ async def test_every_end_of_a_request_is_counted() -> None:
         end(ValueError("odd")),
         asyncio.sleep(30),
     ):
-        with pytest.raises(RequestAbandoned):
+        with pytest.raises(RequestFailure):
             await tally.counted("k", work)
     assert {outcome: tally.count(outcome) for outcome in RequestOutcome} == dict.fromkeys(RequestOutcome, 1)
     assert tally.told == {"gone": 1}
@@ -86,14 +86,16 @@ async def test_every_end_of_a_request_is_counted() -> None:
 
 
 def test_a_replica_that_goes_tells_so_in_an_answer_too() -> None:
-    closed = {"kind": "unreachable", "server": "", "cause": "Toolyard is closed"}
+    unreachable_error = {"kind": "unreachable", "server": "", "cause": "Toolyard is closed"}
     for kind in ("unreachable", "outcome_unknown"):
-        assert says_closed({"error": {"code": -32603, "message": "", "data": {**closed, "kind": kind}}})
+        assert says_closed(
+            {"error": {"code": -32603, "message": "", "data": {**unreachable_error, "kind": kind}}}
+        )
     for other in (
         {"result": {}},
         {"error": {"code": -32603, "message": "Toolyard is closed"}},
-        {"error": {"code": -32603, "data": {**closed, "cause": "did not answer"}}},
-        {"error": {"code": -32603, "data": {**closed, "kind": "bad_answer"}}},
+        {"error": {"code": -32603, "data": {**unreachable_error, "cause": "did not answer"}}},
+        {"error": {"code": -32603, "data": {**unreachable_error, "kind": "bad_answer"}}},
     ):
         assert not says_closed(other)
 
@@ -102,25 +104,25 @@ def event(seq: int, kind: str = "note", text: str = "") -> Any:
     return {"seq": seq, "kind": kind, "body": {"text": text}}
 
 
-def heard(*streamed: Any, stored: list[Any]) -> dict[str, int]:
+def compare_events(*streamed_events: Any, stored_events: list[Any]) -> dict[str, int]:
     tally, one = Tally(1.0), ReceivedEvents()
-    for each in streamed:
+    for each in streamed_events:
         one.hear(each, tally)
-    one.compare(stored, tally, "c")
-    return {what: count for what, count in tally.events.items() if count and what != "streamed"}
+    one.compare(stored_events, tally, "c")
+    return {kind: count for kind, count in tally.events.items() if count and kind != "streamed"}
 
 
-def test_pieces_that_were_folded_are_no_loss() -> None:
+def test_folded_pieces_do_not_count_as_lost() -> None:
     whole = [event(1, "user"), event(4, "said"), event(5, "end")]
-    assert heard(whole[0], event(2, "text"), *whole[1:], stored=whole) == {"folded": 1}
+    assert compare_events(whole[0], event(2, "text"), *whole[1:], stored_events=whole) == {"folded": 1}
 
 
 def test_an_event_that_is_missing_repeated_or_changed_is_seen() -> None:
     one, two = event(1), event(2)
-    assert heard(two, stored=[one, two]) == {"lost": 1}
-    assert heard(one, two, stored=[one]) == {"lost": 1}
-    assert heard(one, one, stored=[one]) == {"twice": 1}
-    assert heard(one, stored=[event(1, text="other")]) == {"changed": 1}
+    assert compare_events(two, stored_events=[one, two]) == {"lost": 1}
+    assert compare_events(one, two, stored_events=[one]) == {"lost": 1}
+    assert compare_events(one, one, stored_events=[one]) == {"twice": 1}
+    assert compare_events(one, stored_events=[event(1, text="other")]) == {"changed": 1}
 
 
 # What is judged.
@@ -136,8 +138,8 @@ def life(grows: int) -> Iterator[Sample]:
 
 def verdicts(tally: Tally, samples: list[Sample], ending: FinalState | None = None) -> list[str]:
     """Those that are not met."""
-    judged = judge(tally, samples, [FIRST], ending or FinalState([FIRST]))
-    return [each.what for each in judged if each.met is False]
+    verdicts = judge(tally, samples, [FIRST], ending or FinalState([FIRST]))
+    return [each.what for each in verdicts if each.met is False]
 
 
 def test_a_run_that_is_as_it_should_be_passes() -> None:
@@ -171,7 +173,7 @@ def test_warming_up_slows_down_and_a_leak_does_not() -> None:
     assert verdicts(Tally(1.0), leaking) == ["memory steady"]
 
 
-def test_one_step_is_no_growth() -> None:
+def test_one_step_does_not_count_as_growth() -> None:
     stepping = [replace(each, rss=FIRST.rss + (MEGABYTE_BYTES if each.at > 500 else 0)) for each in life(0)]
     assert verdicts(Tally(1.0), stepping) == []
 
@@ -188,7 +190,7 @@ def test_one_that_lived_too_short_to_tell_leaves_the_verdict_to_the_others() -> 
     assert judge(Tally(1.0), [*others, *short], [], FinalState([]))[3].met is True
 
 
-def test_what_is_not_given_back_is_seen() -> None:
+def test_a_leak_is_detected() -> None:
     tally = Tally(1.0)
     tally.outcomes["k"][RequestOutcome.UNANSWERED] += 1
     tally.event("lost")
@@ -208,9 +210,9 @@ def test_what_is_not_given_back_is_seen() -> None:
 
 def test_the_picture_has_a_line_for_each_process_and_one_for_the_rate() -> None:
     samples = [*life(0), *(replace(each, replica=1, pid=9) for each in life(0))]
-    found = SoakResult("three", 600.0, Tally(1.0), samples, (), 300.0)
-    drawn = ElementTree.fromstring(picture([found]))
-    assert [line.get("class") for line in drawn.iter(f"{SVG}polyline")] == ["a", "b", "rate"]
+    soak_result = SoakResult("three", 600.0, Tally(1.0), samples, (), 300.0)
+    drawing = ElementTree.fromstring(picture([soak_result]))
+    assert [line.get("class") for line in drawing.iter(f"{SVG}polyline")] == ["a", "b", "rate"]
 
 
 def test_the_documentation_is_replaced_between_its_marks_alone() -> None:

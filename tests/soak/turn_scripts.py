@@ -28,9 +28,9 @@ def some_turn(draw: random.Random, name: str, instance: str | None) -> Turn:
     """A turn of somebody who has this instance, or none."""
     mark = f"{name}-{draw.randrange(10**9)}"
     words = " ".join(draw.choices(_WORDS, k=draw.randint(5, 40)))
-    given = f'{{"text": "{mark}"}}'
-    look = f"call desk_look {given}\nthen\nresults?"
-    put = f"call desk_put {given}\nthen\n"
+    arguments = f'{{"text": "{mark}"}}'
+    look = f"call desk_look {arguments}\nthen\nresults?"
+    put = f"call desk_put {arguments}\nthen\n"
     turns = [
         (Turn(f"pace 0.01\nsay {words} {mark}", mark), 3),
         (Turn(f"think {words}\nsay {mark}", mark), 1),
@@ -46,6 +46,6 @@ def some_turn(draw: random.Random, name: str, instance: str | None) -> Turn:
         (Turn(f"{put}say {mark}", mark, approves=False), 1),
     ]
     if instance is not None:
-        turns.append((Turn(f"call mcp_{instance}__echo {given}\nthen\nresults?", mark), 4))
+        turns.append((Turn(f"call mcp_{instance}__echo {arguments}\nthen\nresults?", mark), 4))
     each, weights = zip(*turns, strict=True)
     return draw.choices(each, weights)[0]

@@ -70,11 +70,11 @@ def memory_of(samples: Sequence[Sample]) -> list[MemoryGrowth]:
 
 def _memory(life: list[Sample], replicas: int) -> MemoryGrowth:
     life.sort(key=lambda sample: sample.at)
-    began, ended = life[0].at, life[-1].at
-    third = (ended - began) / 3
-    middle = [each for each in life if began + third <= each.at < began + 2 * third]
-    last = [each for each in life if each.at >= began + 2 * third]
-    if ended - began < MIN_LIFE_SECONDS or len(middle) < 2 or len(last) < 2:
+    start, end = life[0].at, life[-1].at
+    third = (end - start) / 3
+    middle = [each for each in life if start + third <= each.at < start + 2 * third]
+    last = [each for each in life if each.at >= start + 2 * third]
+    if end - start < MIN_LIFE_SECONDS or len(middle) < 2 or len(last) < 2:
         rss = float(life[-1].rss)
         return MemoryGrowth(life[0].replica, life[0].pid, rss, rss, 0.0, 0.0, None)
     before, now = _grown(middle), _grown(last)
@@ -113,32 +113,34 @@ def judge(
 ) -> list[Verdict]:
     """``start``: each process before the first request."""
     memories = memory_of(samples)
-    told = [each.steady for each in memories if each.steady is not None]
+    steady_flags = [each.steady for each in memories if each.steady is not None]
     events = tally.events
-    lost = {"lost": events["lost"], "repeated": events["twice"], "changed": events["changed"]}
+    lost_counts = {"lost": events["lost"], "repeated": events["twice"], "changed": events["changed"]}
     return [
         _none("unanswered requests", tally.count(RequestOutcome.UNANSWERED)),
         _none("failed requests", tally.count(RequestOutcome.FAILED)),
-        Verdict("events lost, repeated or changed", not any(lost.values()), _words(lost)),
-        Verdict("memory steady", all(told) if told else None, "; ".join(map(str, memories))),
-        _returned("descriptors", "descriptors closed", start, ending.held, SPARE_DESCRIPTORS),
-        _returned("children", "child processes ended", start, ending.held, 0),
+        Verdict("events lost, repeated or changed", not any(lost_counts.values()), _words(lost_counts)),
+        Verdict("memory steady", all(steady_flags) if steady_flags else None, "; ".join(map(str, memories))),
+        _compare_counts("descriptors", "descriptors closed", start, ending.held, SPARE_DESCRIPTORS),
+        _compare_counts("children", "child processes ended", start, ending.held, 0),
         _none("requests still open at the end", ending.still_open),
         _none("tracebacks in the logs", ending.tracebacks),
     ]
 
 
-def _none(what: str, count: int) -> Verdict:
-    return Verdict(what, count == 0, str(count))
+def _none(kind: str, count: int) -> Verdict:
+    return Verdict(kind, count == 0, str(count))
 
 
 def _words(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} {what}" for what, count in counts.items())
+    return ", ".join(f"{count} {kind}" for kind, count in counts.items())
 
 
-def _returned(field: str, what: str, start: Sequence[Sample], end: Sequence[Sample], spare: int) -> Verdict:
+def _compare_counts(
+    field: str, kind: str, start: Sequence[Sample], end: Sequence[Sample], spare: int
+) -> Verdict:
     before = {each.replica: getattr(each, field) for each in start}
     after = {each.replica: getattr(each, field) for each in end}
-    told = ", ".join(f"{before[replica]} before, {after.get(replica, 0)} after" for replica in before)
-    met = all(after.get(replica, 0) <= count + spare for replica, count in before.items())
-    return Verdict(what, met, told)
+    restart_text = ", ".join(f"{before[replica]} before, {after.get(replica, 0)} after" for replica in before)
+    is_met = all(after.get(replica, 0) <= count + spare for replica, count in before.items())
+    return Verdict(kind, is_met, restart_text)
