@@ -31,15 +31,15 @@ async def reopen(
     database_url: str | None, tmp_path: Path
 ) -> AsyncIterator[Callable[..., Awaitable[Database]]]:
     """Open the database again, as another process would; ``key=`` and ``url=`` may differ."""
-    opened: list[Database] = []
+    databases: list[Database] = []
 
     async def again(**options: Any) -> Database:
         words = {"url": database_url, "secret_key": KEY, **options}
-        opened.append(await Database.open(tmp_path / "data", **words))
-        return opened[-1]
+        databases.append(await Database.open(tmp_path / "data", **words))
+        return databases[-1]
 
     yield again
-    for one in opened:
+    for one in databases:
         await one.close()
 
 
@@ -88,7 +88,7 @@ def server() -> RegistryServer:
 async def instance(database: Database, ann: User, server: RegistryServer) -> Instance:
     """Ann's, stored."""
     await database.registry.add_server(server)
-    made = Instance(
+    instance = Instance(
         server.id,
         "c-header",
         "GitHub",
@@ -97,8 +97,8 @@ async def instance(database: Database, ann: User, server: RegistryServer) -> Ins
         user_id=ann.id,
         value="the-header-value",
     )
-    await database.registry.add_instance(made)
-    return made
+    await database.registry.add_instance(instance)
+    return instance
 
 
 @pytest.fixture
@@ -244,7 +244,7 @@ def process(database_url: str | None, tmp_path: Path) -> Callable[[str], Process
 def rows(database: Database) -> Callable[[str], Awaitable[list[dict[str, Any]]]]:
     """All rows of a table as they are stored, by their first column that tells them apart."""
 
-    async def found(table: str) -> list[dict[str, Any]]:
+    async def find_rows(table: str) -> list[dict[str, Any]]:
         from sqlalchemy import text
 
         all_rows = await database.executor.read(
@@ -253,4 +253,4 @@ def rows(database: Database) -> Callable[[str], Awaitable[list[dict[str, Any]]]]
         plain = [dict(row) for row in all_rows]
         return sorted(plain, key=lambda row: str(row.get("key", row.get("digest", row.get("id")))))
 
-    return found
+    return find_rows

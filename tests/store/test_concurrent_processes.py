@@ -41,8 +41,8 @@ asyncio.run(main())
         await asyncio.create_subprocess_exec(sys.executable, "-c", code, f"user {n}", stdin=pipe, stderr=pipe)
         for n in range(10)
     ]
-    ended = await asyncio.gather(*(one.communicate(b"go\n") for one in processes))
-    assert [one.returncode for one in processes] == [0] * 10, ended
+    results = await asyncio.gather(*(one.communicate(b"go\n") for one in processes))
+    assert [one.returncode for one in processes] == [0] * 10, results
     key = None if database_url is None else "a key for tests, long enough"
     database = await Database.open(tmp_path / "data", url=database_url, secret_key=key)
     assert len(await database.accounts.list_users()) == 10
@@ -68,8 +68,8 @@ for number in range(20):
         assert [await one.line() for one in (first, second)] == ["ready", "ready"]
         for one in (first, second):
             await one.tell()
-        taken = [[await one.line() for _ in states] for one in (first, second)]
-    assert [a != b and "-" in (a, b) for a, b in zip(*taken, strict=True)] == [True] * 20
+        claims = [[await one.line() for _ in states] for one in (first, second)]
+    assert [a != b and "-" in (a, b) for a, b in zip(*claims, strict=True)] == [True] * 20
 
 
 async def test_a_grant_is_swapped_by_one_process(
@@ -94,12 +94,12 @@ for number, grant in held.items():
         assert [await one.line() for one in (first, second)] == ["ready", "ready"]
         for one in (first, second):
             await one.tell()
-        swapped = [[await one.line() for _ in range(40)] for one in (first, second)]
-    for number, (a, b) in enumerate(zip(*swapped, strict=True)):
+        swaps = [[await one.line() for _ in range(40)] for one in (first, second)]
+    for number, (a, b) in enumerate(zip(*swaps, strict=True)):
         assert {a, b} == {"True", "False"}
-        kept = await database.auth.get_grant(f"k{number}")
-        assert kept is not None
-        assert kept.access_token == ("first" if a == "True" else "second")
+        kept_grant = await database.auth.get_grant(f"k{number}")
+        assert kept_grant is not None
+        assert kept_grant.access_token == ("first" if a == "True" else "second")
 
 
 HOLD = """
@@ -114,17 +114,17 @@ async def test_a_process_waits_until_another_has_refreshed(database: Database, p
     async with process(HOLD) as other:
         assert await other.line() == "held"
 
-        async def mine() -> None:
+        async def refresh_own() -> None:
             async with database.auth.refresh_lock("k"):
                 pass
 
-        waiting = asyncio.create_task(mine())
+        task = asyncio.create_task(refresh_own())
         for number in range(20):
             async with asyncio.timeout(30), database.auth.refresh_lock(f"another key {number}"):
                 pass
-        assert not waiting.done()
+        assert not task.done()
         await other.tell()
-        await asyncio.wait_for(waiting, 30)
+        await asyncio.wait_for(task, 30)
         assert await other.line() == "let go"
 
 
@@ -153,9 +153,9 @@ say("done")
     await database.auth.put_grant("k", grant)
     async with process(code) as a, process(code) as b, process(code) as c:
         assert [await one.line() for one in (a, b, c)] == ["done"] * 3
-    kept = await database.auth.get_grant("k")
-    assert kept is not None
-    assert kept.issued_at == grant.issued_at + 60
+    kept_grant = await database.auth.get_grant("k")
+    assert kept_grant is not None
+    assert kept_grant.issued_at == grant.issued_at + 60
 
 
 async def test_writers_in_several_processes_do_not_fail(

@@ -26,13 +26,13 @@ def test_a_lock_is_held_by_one_and_leaves_no_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_file_of_somebody_who_died_is_no_obstacle(tmp_path: Path) -> None:
+def test_the_lock_file_of_a_dead_process_does_not_block(tmp_path: Path) -> None:
     (tmp_path / "x.lock").write_text("")
     with locks.hold_file_lock(tmp_path / "x.lock", 1):
         assert locks.try_file_lock(tmp_path / "x.lock") is None
 
 
-def test_the_lock_of_a_file_that_was_removed_excludes_nobody(
+def test_the_lock_of_a_removed_file_excludes_no_other_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between our open and our lock, the holder leaves, and somebody else comes with a new file."""
@@ -55,7 +55,7 @@ def test_the_lock_of_a_file_that_was_removed_excludes_nobody(
     locks.release_file_lock(path, other)
 
 
-def test_nothing_is_left_open_by_those_who_could_not_have_it(tmp_path: Path) -> None:
+def test_a_failed_lock_leaves_no_open_files(tmp_path: Path) -> None:
     path = tmp_path / "x.lock"
     holder = locks.try_file_lock(path)
     assert holder is not None

@@ -33,10 +33,10 @@ def test_the_former_key_opens_and_seals_nothing() -> None:
     assert new.decrypt(old.encrypt(b"secret", "here"), "here") == b"secret"
     with pytest.raises(Unreadable):
         old.decrypt(new.encrypt(b"secret", "here"), "here")
-    sealed = new.reencrypt(old.encrypt(b"secret", "here"), "here")
-    assert sealed is not None
-    assert Cipher(NEW).decrypt(sealed, "here") == b"secret"
-    assert new.reencrypt(sealed, "here") is None
+    reencrypted = new.reencrypt(old.encrypt(b"secret", "here"), "here")
+    assert reencrypted is not None
+    assert Cipher(NEW).decrypt(reencrypted, "here") == b"secret"
+    assert new.reencrypt(reencrypted, "here") is None
     with pytest.raises(Unreadable):
         new.reencrypt(old.encrypt(b"secret", "there"), "here")
     with pytest.raises(KeyUnusable, match="the former secret key has 5 characters"):
@@ -50,8 +50,12 @@ def test_no_sealed_column_is_forgotten() -> None:
         *("config_pins.pins", "config_pins.seen", "letters.body", "keys.body", "attachment_chunks.body"),
     }
     columns = [column for table in metadata.sorted_tables for column in table.c]
-    found = {f"{each.table.name}.{each.name}" for each in columns if isinstance(each.type, LargeBinary)}
-    assert found - open_ == {f"{column.table.name}.{column.name}" for column, _ in ENCRYPTED_COLUMNS}
+    encrypted_columns = {
+        f"{each.table.name}.{each.name}" for each in columns if isinstance(each.type, LargeBinary)
+    }
+    assert encrypted_columns - open_ == {
+        f"{column.table.name}.{column.name}" for column, _ in ENCRYPTED_COLUMNS
+    }
 
 
 @pytest.fixture
@@ -101,7 +105,7 @@ async def test_everything_is_readable_with_both_and_afterwards_with_the_new_one(
 
 
 @pytest.mark.usefixtures("full")
-async def test_who_forgets_the_former_key_too_early_is_told(reopen: Open, grant: OAuthGrant) -> None:
+async def test_forgetting_the_former_key_too_early_is_reported(reopen: Open, grant: OAuthGrant) -> None:
     between = await reopen(**BETWEEN)
     await between.auth.put_grant("two", grant)
     with pytest.raises(WrongKey) as wrong:
@@ -112,10 +116,10 @@ async def test_who_forgets_the_former_key_too_early_is_told(reopen: Open, grant:
 
 
 @pytest.mark.usefixtures("full")
-async def test_what_no_key_opens_is_counted_and_left(reopen: Open, grant: OAuthGrant) -> None:
+async def test_records_without_a_matching_key_are_counted_and_kept(reopen: Open, grant: OAuthGrant) -> None:
     between = await reopen(**BETWEEN)
-    damaged = update(auth_grants).values(body=b"\x01" + b"damaged" * 5)
-    await between.executor.write(lambda connection: connection.execute(damaged))
+    damaging_update = update(auth_grants).values(body=b"\x01" + b"damaged" * 5)
+    await between.executor.write(lambda connection: connection.execute(damaging_update))
     assert await between.key_rotation.reencrypt_all() == KeyRotationResult(reencrypted=6, unreadable=1)
     after = await reopen(secret_key=NEW)
     with pytest.raises(Unreadable):
@@ -150,19 +154,19 @@ async def test_a_replica_that_still_encrypts_with_the_replaced_key_notices_it_by
     wait_until: Callable[..., Awaitable[None]],
 ) -> None:
     # The first step of a rotation with replicas: they know the new key, and still encrypt with the old one.
-    prepared, between = await reopen(secret_key=KEY, former_key=NEW), await reopen(**BETWEEN)
-    watching = asyncio.ensure_future(prepared.watch_key())
-    await wait_until(lambda: prepared.signals.is_listening)
-    await prepared.auth.put_grant("two", grant)
+    rotated_database, between = await reopen(secret_key=KEY, former_key=NEW), await reopen(**BETWEEN)
+    watching = asyncio.ensure_future(rotated_database.watch_key())
+    await wait_until(lambda: rotated_database.signals.is_listening)
+    await rotated_database.auth.put_grant("two", grant)
     await between.key_rotation.reencrypt_all()
     await wait_until(lambda: "no more secrets are stored by this process" in caplog.text)
     with pytest.raises(WrongKey, match="nothing was stored"):
-        await prepared.auth.put_grant("three", grant)
-    assert await prepared.auth.get_grant("two") == grant
+        await rotated_database.auth.put_grant("three", grant)
+    assert await rotated_database.auth.get_grant("two") == grant
     with pytest.raises(WrongKey):
-        await prepared.ping()
+        await rotated_database.ping()
     assert caplog.text.count("no more secrets") == 1
-    await prepared.signals.close()
+    await rotated_database.signals.close()
     await watching
 
 
@@ -192,7 +196,7 @@ async def test_a_rekey_killed_at_any_moment_loses_nothing_and_can_be_repeated(
     bodies = select(auth_grants.c.digest, auth_grants.c.body)
     before = {row[0]: bytes(row[1]) for row in await database.executor.fetch_rows(bodies)}
 
-    async def count_changed() -> int:
+    async def count_changed_rows() -> int:
         rows = await database.executor.fetch_rows(bodies)
         return sum(before[digest] != bytes(body) for digest, body in rows)
 
@@ -204,10 +208,10 @@ async def test_a_rekey_killed_at_any_moment_loses_nothing_and_can_be_repeated(
     codes: list[int | None] = []
     # Before the first change, after one batch, in the middle, and when only the canary and the second pass
     # are left.
-    for wanted in (0, 1, _GRANTS // 2, _GRANTS):
+    for grant_count in (0, 1, _GRANTS // 2, _GRANTS):
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(*words, env=environment, stdout=pipe, stderr=pipe)
-        while process.returncode is None and await count_changed() < wanted:
+        while process.returncode is None and await count_changed_rows() < grant_count:
             await asyncio.sleep(0)
         if process.returncode is None:
             process.send_signal(signal.SIGKILL)
@@ -228,7 +232,7 @@ async def test_a_rekey_killed_at_any_moment_loses_nothing_and_can_be_repeated(
     assert codes[:3] == [-signal.SIGKILL] * 3
     last = await asyncio.create_subprocess_exec(*words, env=environment)
     assert await last.wait() == 0
-    assert await count_changed() == _GRANTS
+    assert await count_changed_rows() == _GRANTS
     after = await reopen(secret_key=NEW)
     for key, each in grants.items():
         assert await after.auth.get_grant(key) == each

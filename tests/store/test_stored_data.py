@@ -26,32 +26,32 @@ from toolyard.store import Database
 from toolyard.types.account import Right, Role
 from toolyard.types.chat import TurnState
 
-STORED = Path(__file__).parent / "stored_data"
-EXPECTED: dict[str, Any] = json.loads((STORED / "expected.json").read_text())
-WRITTEN_AT = 1_795_100_430.0
+STORED_DATA = Path(__file__).parent / "stored_data"
+EXPECTED: dict[str, Any] = json.loads((STORED_DATA / "expected.json").read_text())
+WRITE_TIME = 1_795_100_430.0
 SETTINGS = Settings(people_mode=PeopleMode.PASSWORD)
 
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     for name in ("secret.key", "eras.json"):
-        shutil.copy(STORED / name, tmp_path)
+        shutil.copy(STORED_DATA / name, tmp_path)
     with sqlite3.connect(tmp_path / "toolyard.db") as connection:
-        connection.executescript((STORED / "toolyard.sql").read_text())
+        connection.executescript((STORED_DATA / "toolyard.sql").read_text())
     connection.close()
     return tmp_path
 
 
 @pytest.fixture
 async def database(data: Path) -> AsyncIterator[Database]:
-    opened = await Database.open(data, url=None, secret_key=None, clock=lambda: WRITTEN_AT)
-    yield opened
-    await opened.close()
+    database = await Database.open(data, url=None, secret_key=None, clock=lambda: WRITE_TIME)
+    yield database
+    await database.close()
 
 
 @pytest.fixture
 def people(database: Database) -> AccountService:
-    return AccountService(database.accounts, SETTINGS, clock=lambda: WRITTEN_AT)
+    return AccountService(database.accounts, SETTINGS, clock=lambda: WRITE_TIME)
 
 
 async def find_root(people: AccountService) -> str:
@@ -82,9 +82,9 @@ async def test_chats_have_all_their_events(database: Database, people: AccountSe
         ("granted", TurnState.IDLE),
         ("waiting", TurnState.WAITING),
     ]
-    stored = [event for chat in chats for event in await database.chats.list_events(chat.id)]
+    stored_events = [event for chat in chats for event in await database.chats.list_events(chat.id)]
     names = ("seq", "turn", "kind", "part", "body")
-    assert [{name: getattr(event, name) for name in names} for event in stored] == [
+    assert [{name: getattr(event, name) for name in names} for event in stored_events] == [
         {name: event[name] for name in names} for event in EXPECTED["events"]
     ]
     latest = await database.chats.list_latest_events(chats[0].id, chats[0].turn)
@@ -99,22 +99,24 @@ async def test_an_approval_waits_and_a_grant_counts(database: Database, people: 
     root = await find_root(people)
     (pending,) = await database.approvals.list_pending(root)
     assert (pending.name, pending.arguments) == ("notes_write", {"name": "two"})
-    (grant,) = await database.approvals.list_grants(root, WRITTEN_AT)
+    (grant,) = await database.approvals.list_grants(root, WRITE_TIME)
     assert grant.tool == "notes/write"
-    assert await database.approvals.answer(root, pending.id, yes=True, at=WRITTEN_AT, grant=None)
+    assert await database.approvals.answer(root, pending.id, yes=True, at=WRITE_TIME, grant=None)
 
 
 async def test_servers_keys_and_sign_ins_of_the_registry_are_kept(
     database: Database, people: AccountService
 ) -> None:
     instances = await Registry(database.registry, SETTINGS).list_instances(await find_root(people))
-    (guarded, by_sign_in), (keyed, by_key) = instances
-    assert (guarded.slug, by_sign_in.name, guarded.value) == ("guard", "Guarded", None)
-    assert (keyed.slug, by_key.name, keyed.value) == ("keyed", "Keyed", "sesame")
-    grant = await database.auth.get_grant(guarded.grant_key)
+    (guarded_instance, by_sign_in), (keyed_instance, by_key) = instances
+    assert (guarded_instance.slug, by_sign_in.name, guarded_instance.value) == ("guard", "Guarded", None)
+    assert (keyed_instance.slug, by_key.name, keyed_instance.value) == ("keyed", "Keyed", "sesame")
+    grant = await database.auth.get_grant(guarded_instance.grant_key)
     assert grant is not None
     assert grant.refresh_token
-    assert await database.pins.revisions([PinKey(by_sign_in.id), PinKey(by_sign_in.id, guarded.id)]) == (1, 1)
+    assert await database.pins.revisions(
+        [PinKey(by_sign_in.id), PinKey(by_sign_in.id, guarded_instance.id)]
+    ) == (1, 1)
 
 
 async def test_audit_entries_are_kept(database: Database) -> None:
@@ -125,11 +127,11 @@ async def test_audit_entries_are_kept(database: Database) -> None:
 
 def test_protocol_eras_are_read(data: Path) -> None:
     eras = FileEraCache(data / "eras.json", lambda: b"key")
-    first, second = json.loads((STORED / "eras.json").read_text())
+    first, second = json.loads((STORED_DATA / "eras.json").read_text())
     assert (eras.recall(first), eras.recall(second)) == ("modern", "modern")
     # A key that is stored again is hashed from then on.
     eras.remember(first, "modern")
-    stored = json.loads((data / "eras.json").read_text())
-    assert first not in stored
-    assert list(stored.values()) == ["modern", "modern"]
+    document = json.loads((data / "eras.json").read_text())
+    assert first not in document
+    assert list(document.values()) == ["modern", "modern"]
     assert FileEraCache(data / "eras.json", lambda: b"key").recall(first) == "modern"

@@ -83,19 +83,19 @@ def test_every_row_of_every_table_that_lasts_is_copied(
     assert [each[0] for each in rows(target, audit)] == [1, 2, 3], "the database counts on"
 
 
-async def test_what_is_encrypted_can_be_read_there(
+async def test_encrypted_records_can_be_read_after_the_transfer(
     grant: OAuthGrant, postgres_url: str, tmp_path: Path
 ) -> None:
-    kept = await Database.open(tmp_path, url=None, secret_key=KEY)
-    await kept.auth.put_grant("config:docs", grant)
-    await kept.close()
+    database = await Database.open(tmp_path, url=None, secret_key=KEY)
+    await database.auth.put_grant("config:docs", grant)
+    await database.close()
     await asyncio.to_thread(copy_sqlite_to_postgresql, tmp_path, postgres_url, KEY, None)
-    there = await Database.open(tmp_path, url=postgres_url, secret_key=KEY)
-    assert await there.auth.get_grant("config:docs") == grant
-    await there.close()
+    other_database = await Database.open(tmp_path, url=postgres_url, secret_key=KEY)
+    assert await other_database.auth.get_grant("config:docs") == grant
+    await other_database.close()
 
 
-def test_what_is_not_empty_is_left_as_it_is(
+def test_a_target_that_is_not_empty_is_left_unchanged(
     source: Engines, target: Engines, postgres_url: str, tmp_path: Path
 ) -> None:
     with target.writer.begin() as connection:

@@ -15,41 +15,41 @@ from toolyard.store.change_feed.signals import REGISTRY_CHANNEL, REVOKED_ACCESS_
 from toolyard.types.account import ApiToken, BrowserSession, Right, Role, TokenScope, User
 from toolyard.types.registry import Instance, InstanceState, RegistryServer
 
-Told = Callable[[str, Awaitable[Any]], Awaitable[list[str]]]
+CollectPayloads = Callable[[str, Awaitable[Any]], Awaitable[list[str]]]
 
 
 @pytest.fixture
-def collect_messages(database: Database, wait_until: Callable[..., Awaitable[None]]) -> Told:
+def collect_messages(database: Database, wait_until: Callable[..., Awaitable[None]]) -> CollectPayloads:
     """``await collect_messages(channel, change)``: what is said on a channel while something is changed."""
 
-    async def collect(channel: str, heard: list[str]) -> None:
-        async for what in database.signals.listen(channel):
-            heard.append(what)  # noqa: PERF401 - it is read meanwhile
+    async def collect(channel: str, payloads: list[str]) -> None:
+        async for payload in database.signals.listen(channel):
+            payloads.append(payload)  # noqa: PERF401 - it is read meanwhile
 
     async def during(channel: str, change: Awaitable[Any]) -> list[str]:
-        heard: list[str] = []
-        listening = asyncio.create_task(collect(channel, heard))
+        payloads: list[str] = []
+        listening = asyncio.create_task(collect(channel, payloads))
         # Others are heard, and what that leads to has been read.
-        await wait_until(lambda: heard and database.signals.is_listening)
+        await wait_until(lambda: payloads and database.signals.is_listening)
         await asyncio.sleep(0)
         await change
         await database.signals.send(channel, "over")
-        await wait_until(lambda: "over" in heard)
+        await wait_until(lambda: "over" in payloads)
         await cancel(listening)
-        return [what for what in heard if what not in ("", "over")]
+        return [payload for payload in payloads if payload not in ("", "over")]
 
     return during
 
 
 @pytest.fixture
 async def token(database: Database, ann: User) -> ApiToken:
-    made = ApiToken("token-1", ann.id, "t", TokenScope(frozenset({Right.CALL})), 1.0)
-    await database.accounts.add_token("digest-1", made)
-    return made
+    api_token = ApiToken("token-1", ann.id, "t", TokenScope(frozenset({Right.CALL})), 1.0)
+    await database.accounts.add_token("digest-1", api_token)
+    return api_token
 
 
-async def test_whoever_loses_a_right_is_named(
-    database: Database, ann: User, token: ApiToken, collect_messages: Told
+async def test_users_that_lose_a_right_are_named(
+    database: Database, ann: User, token: ApiToken, collect_messages: CollectPayloads
 ) -> None:
     people = database.accounts
     for number in range(3):
@@ -65,8 +65,8 @@ async def test_whoever_loses_a_right_is_named(
     assert await collect_messages(REVOKED_ACCESS_CHANNEL, people.delete_user(ann.id)) == [ann.id]
 
 
-async def test_what_takes_nothing_away_is_not_told(
-    database: Database, ann: User, token: ApiToken, collect_messages: Told
+async def test_changes_that_revoke_nothing_are_not_published(
+    database: Database, ann: User, token: ApiToken, collect_messages: CollectPayloads
 ) -> None:
     people = database.accounts
     assert await collect_messages(REVOKED_ACCESS_CHANNEL, people.touch_user(ann.id, 5.0)) == []
@@ -81,7 +81,7 @@ async def test_what_takes_nothing_away_is_not_told(
 
 
 async def test_every_change_of_the_registry_is_told(
-    database: Database, server: RegistryServer, ann: User, collect_messages: Told
+    database: Database, server: RegistryServer, ann: User, collect_messages: CollectPayloads
 ) -> None:
     registry = database.registry
     one = Instance(server.id, "c-header", "slug", "Name", id="instance-1", user_id=ann.id)

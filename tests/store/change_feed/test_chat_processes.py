@@ -74,34 +74,41 @@ async def test_a_killed_holder_loses_nothing_that_was_answered_and_another_takes
     await chats(database, 1)
     async with process(_HOLD) as holder:
         for _ in range(5):
-            answered = int(await holder.line())
+            answer_count = int(await holder.line())
         await holder.kill()
     events = await database.chats.list_events("chat-0")
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
-    assert len(events) >= answered
-    stored = await database.chats.get("local", "chat-0")
-    assert stored is not None
-    assert (stored.state, stored.last) == (TurnState.RUNNING, len(events))
+    assert len(events) >= answer_count
+    chat = await database.chats.get("local", "chat-0")
+    assert chat is not None
+    assert (chat.state, chat.last) == (TurnState.RUNNING, len(events))
 
     ages: list[float] = []
-    left = await database.chats.find_abandoned(
+    abandoned_turns = await database.chats.find_abandoned(
         lambda runner, age: runner == "holder" and not ages.append(age)
     )
-    assert [one.id for one in left] == ["chat-0"]
+    assert [one.id for one in abandoned_turns] == ["chat-0"]
     # Time goes on for one that beats no more.
     await database.chats.find_abandoned(lambda runner, age: not ages.append(age))
     assert 0 <= ages[0] < ages[1]
-    took = await asyncio.gather(*(database.chats.take_over("chat-0", f"r{n}", "holder") for n in range(5)))
-    assert sum(took) == 1
-    runner = f"r{took.index(True)}"
-    folded = NewChatEvent(Kind.MODEL_MESSAGE, {"text": "x" * (len(events) - 1)}, "step-1")
-    (said, _) = await database.chats.append(
-        "chat-0", runner, [folded, NewChatEvent(Kind.END, {"why": "interrupted"})], next_state=TurnState.IDLE
+    results = await asyncio.gather(*(database.chats.take_over("chat-0", f"r{n}", "holder") for n in range(5)))
+    assert sum(results) == 1
+    runner = f"r{results.index(True)}"
+    new_chat_event = NewChatEvent(Kind.MODEL_MESSAGE, {"text": "x" * (len(events) - 1)}, "step-1")
+    (model_event, _) = await database.chats.append(
+        "chat-0",
+        runner,
+        [new_chat_event, NewChatEvent(Kind.END, {"why": "interrupted"})],
+        next_state=TurnState.IDLE,
     )
-    assert [event.seq for event in await database.chats.list_events("chat-0")] == [1, said.seq, said.seq + 1]
+    assert [event.seq for event in await database.chats.list_events("chat-0")] == [
+        1,
+        model_event.seq,
+        model_event.seq + 1,
+    ]
 
 
-async def test_a_process_whose_chat_was_taken_is_told_so(
+async def test_a_process_learns_that_its_chat_was_taken(
     database: Database, process: Callable[[str], Any]
 ) -> None:
     await chats(database, 1)

@@ -29,12 +29,12 @@ class ChannelListener:
         self._task = asyncio.create_task(self._listen(database.signals.listen(channel)))
 
     async def _listen(self, start_program: AsyncGenerator[str]) -> None:
-        async for what in start_program:
-            self.heard.append(what)
+        async for program in start_program:
+            self.heard.append(program)
 
     @property
     def words(self) -> list[str]:
-        return [what for what in self.heard if what]
+        return [payload for payload in self.heard if payload]
 
     async def end(self) -> None:
         await cancel(self._task)
@@ -60,7 +60,7 @@ def is_sqlite(database: Database) -> bool:
     return database.executor.engines.kind == "sqlite"
 
 
-async def test_everybody_here_hears_it_once(
+async def test_every_local_listener_gets_it_once(
     database: Database, wait_until: Callable[..., Awaitable[None]]
 ) -> None:
     async with (
@@ -68,8 +68,8 @@ async def test_everybody_here_hears_it_once(
         open_listener(database, wait_until) as two,
         open_listener(database, wait_until, "d") as three,
     ):
-        for what in ("a", "½ \ud800", "b c"):
-            await database.signals.send("c", what)
+        for payload in ("a", "½ \ud800", "b c"):
+            await database.signals.send("c", payload)
         await database.signals.send("d", "last")
         await wait_until(lambda: three.words == ["last"])
         assert one.words == two.words == ["a", "½ \ud800", "b c"]
@@ -79,12 +79,12 @@ async def test_others_hear_it(
     database: Database, reopen: Open, wait_until: Callable[..., Awaitable[None]]
 ) -> None:
     other = await reopen()
-    async with open_listener(other, wait_until) as there, open_listener(database, wait_until) as here:
-        before = len(there.heard)
+    async with open_listener(other, wait_until) as listener, open_listener(database, wait_until) as here:
+        before = len(listener.heard)
         await database.signals.send("c", "a")
-        await wait_until(lambda: len(there.heard) > before)
+        await wait_until(lambda: len(listener.heard) > before)
         # SQLite does not say what changed.
-        assert there.words == ([] if is_sqlite(database) else ["a"])
+        assert listener.words == ([] if is_sqlite(database) else ["a"])
         assert here.words == ["a"]
 
 
@@ -105,19 +105,19 @@ async def test_the_revision_of_a_channel_differs_after_each_change(
     assert signals.revision("c") is None
 
 
-async def test_what_is_too_long_or_cannot_be_sent_means_look_again(
+async def test_long_or_invalid_payloads_mean_look_again(
     database: Database, reopen: Open, wait_until: Callable[..., Awaitable[None]]
 ) -> None:
     other = await reopen()
-    async with open_listener(other, wait_until) as there:
-        for what in ("x" * 9_000, "nul \0", "½" * 5_000):
-            before = len(there.heard)
-            await database.signals.send("c", what)
-            await wait_until(lambda before=before: len(there.heard) > before)
-        assert there.words == []
+    async with open_listener(other, wait_until) as listener:
+        for payload in ("x" * 9_000, "nul \0", "½" * 5_000):
+            before = len(listener.heard)
+            await database.signals.send("c", payload)
+            await wait_until(lambda before=before: len(listener.heard) > before)
+        assert listener.words == []
 
 
-async def test_what_is_not_kept_is_not_told(
+async def test_rolled_back_changes_are_not_published(
     database: Database, wait_until: Callable[..., Awaitable[None]]
 ) -> None:
     async with open_listener(database, wait_until) as listener:
@@ -132,32 +132,32 @@ async def test_what_is_not_kept_is_not_told(
         await wait_until(lambda: listener.words == ["kept"])
 
 
-async def test_what_is_said_to_others_only_is_not_heard_here(
+async def test_messages_to_other_processes_are_not_delivered_locally(
     database: Database, reopen: Open, wait_until: Callable[..., Awaitable[None]]
 ) -> None:
     other = await reopen()
-    async with open_listener(database, wait_until) as here, open_listener(other, wait_until) as there:
-        before = len(there.heard)
+    async with open_listener(database, wait_until) as here, open_listener(other, wait_until) as listener:
+        before = len(listener.heard)
         work: Any = lambda connection: database.signals.notify(connection, "c", "a", include_local=False)  # noqa: E731
         await database.executor.write(work)
         if not is_sqlite(database):
-            await wait_until(lambda: len(there.heard) > before)
+            await wait_until(lambda: len(listener.heard) > before)
         await database.signals.send("c", "b")
         await wait_until(lambda: here.words == ["b"])
 
 
 async def test_a_slow_listener_is_told_to_look_again(database: Database) -> None:
     channels = Signals(database.executor, max_pending=3)
-    heard = channels.listen("c")
-    assert await anext(heard) == ""
+    listening = channels.listen("c")
+    assert await anext(listening) == ""
     await channels.send("c", "same")
     await channels.send("c", "same")
     for number in range(20):
         await channels.send("c", str(number))
-    assert await anext(heard) == ""
+    assert await anext(listening) == ""
     await channels.send("c", "last")
-    assert await anext(heard) == "last"
-    await heard.aclose()
+    assert await anext(listening) == "last"
+    await listening.aclose()
     await channels.close()
 
 
@@ -165,14 +165,14 @@ async def test_equal_texts_that_wait_are_one(
     database: Database, wait_until: Callable[..., Awaitable[None]]
 ) -> None:
     async with open_listener(database, wait_until, "ready"):
-        heard = database.signals.listen("c")
-        assert await anext(heard) == ""
-        for what in ("a", "b", "a", "b"):
-            await database.signals.send("c", what)
-        assert [await anext(heard), await anext(heard)] == ["a", "b"]
+        listening = database.signals.listen("c")
+        assert await anext(listening) == ""
+        for payload in ("a", "b", "a", "b"):
+            await database.signals.send("c", payload)
+        assert [await anext(listening), await anext(listening)] == ["a", "b"]
         await database.signals.send("c", "a")
-        assert await anext(heard) == "a"
-        await heard.aclose()
+        assert await anext(listening) == "a"
+        await listening.aclose()
 
 
 async def test_closing_ends_every_listening(
@@ -183,7 +183,7 @@ async def test_closing_ends_every_listening(
     await database.close()
     for listener in listeners:
         await listener.over()
-    assert [what async for what in database.signals.listen("c")] == []
+    assert [payload async for payload in database.signals.listen("c")] == []
     with pytest.raises(StoreClosed):
         await database.signals.send("c", "x")
     await database.close()
@@ -198,19 +198,19 @@ async def test_closing_at_any_moment_leaves_nothing(reopen: Open) -> None:
         await listener.over()
 
 
-async def test_a_commit_after_the_end_of_the_listeners_loop_harms_nobody(database: Database) -> None:
+async def test_a_commit_after_the_end_of_the_listeners_loop_is_harmless(database: Database) -> None:
     loop = asyncio.new_event_loop()
     loop.close()
     database.signals._loop = loop
-    heard = database.signals.listen("c")
-    await anext(heard)
+    listening = database.signals.listen("c")
+    await anext(listening)
     database.signals._loop = loop
     await database.signals.send("c", "a")
-    await heard.aclose()
+    await listening.aclose()
     await database.ping()
 
 
-async def test_the_file_is_looked_at_only_while_somebody_listens(
+async def test_the_file_is_polled_only_with_listeners(
     database: Database, wait_until: Callable[..., Awaitable[None]]
 ) -> None:
     async with open_listener(database, wait_until):
@@ -222,19 +222,19 @@ async def test_the_file_is_looked_at_only_while_somebody_listens(
         await wait_until(lambda: again.words == ["a"])
 
 
-async def test_what_we_write_ourselves_is_no_reason_to_look_again(
+async def test_own_writes_cause_no_new_look(
     tmp_path: Path, wait_until: Callable[..., Awaitable[None]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database = await Database.open(tmp_path, url=None, secret_key=KEY)
     looks, look = 0, database.executor.file_version
 
-    async def counted() -> object:
+    async def count_looks() -> object:
         nonlocal looks
-        seen = await look()
+        row_count = await look()
         looks += 1
-        return seen
+        return row_count
 
-    monkeypatch.setattr(database.executor, "file_version", counted)
+    monkeypatch.setattr(database.executor, "file_version", count_looks)
     async with open_listener(database, wait_until) as listener:
         # Once because it begins to listen, and once after the first look.
         await wait_until(lambda: listener.heard == ["", ""])
@@ -250,13 +250,13 @@ async def test_what_we_write_ourselves_is_no_reason_to_look_again(
 
 @pytest.fixture
 async def replicas(postgres_url: str, tmp_path: Path) -> AsyncIterator[tuple[Database, Database]]:
-    opened = [await Database.open(tmp_path, url=postgres_url, secret_key=KEY) for _ in range(2)]
-    yield opened[0], opened[1]
-    for database in opened:
+    databases = [await Database.open(tmp_path, url=postgres_url, secret_key=KEY) for _ in range(2)]
+    yield databases[0], databases[1]
+    for database in databases:
         await database.close()
 
 
-async def test_after_a_lost_connection_everybody_looks_again(
+async def test_after_a_lost_connection_all_listeners_look_again(
     replicas: tuple[Database, Database],
     wait_until: Callable[..., Awaitable[None]],
     caplog: pytest.LogCaptureFixture,
@@ -266,16 +266,16 @@ async def test_after_a_lost_connection_everybody_looks_again(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
         " WHERE query LIKE 'LISTEN%' AND datname = current_database()"
     )
-    async with open_listener(other, wait_until) as there:
+    async with open_listener(other, wait_until) as listener:
         # One at the beginning, and one when others can be heard: what comes after these is of the loss.
-        await wait_until(lambda: there.heard == ["", ""])
+        await wait_until(lambda: listener.heard == ["", ""])
         for _ in range(2):
-            before = len(there.heard)
+            before = len(listener.heard)
             await here.executor.write(lambda connection: connection.execute(killing).all())
-            await wait_until(lambda before=before: len(there.heard) > before)
-            assert there.heard[-1] == ""
+            await wait_until(lambda before=before: len(listener.heard) > before)
+            assert listener.heard[-1] == ""
             await here.signals.send("c", "a")
-            await wait_until(lambda: there.heard[-1] == "a")
+            await wait_until(lambda: listener.heard[-1] == "a")
     assert "cannot receive notifications from other processes" in caplog.text
 
 
@@ -297,8 +297,8 @@ async def test_a_file_that_cannot_be_looked_at_for_a_while_is_looked_at_again(
 
     async with open_listener(database, wait_until) as listener:
         before = len(listener.heard)
-        with monkeypatch.context() as patched:
-            patched.setattr(database.executor, "file_version", broken)
+        with monkeypatch.context() as patch:
+            patch.setattr(database.executor, "file_version", broken)
             await asyncio.wait_for(failed.wait(), 30)
         await wait_until(lambda: len(listener.heard) > before)
         assert listener.heard[-1] == ""

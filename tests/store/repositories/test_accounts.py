@@ -38,14 +38,14 @@ def token(user: User, **more: Any) -> ApiToken:
 
 
 async def test_a_user_comes_back_as_they_were_added(database: Database) -> None:
-    added = await database.accounts.add_user("Ann", Role.ADMIN, user_id="local", subject="https://idp|1")
-    assert added.id == "local"
-    assert await database.accounts.get_user("local") == added
-    assert await database.accounts.find_user_by_subject("https://idp|1") == added
+    user = await database.accounts.add_user("Ann", Role.ADMIN, user_id="local", subject="https://idp|1")
+    assert user.id == "local"
+    assert await database.accounts.get_user("local") == user
+    assert await database.accounts.find_user_by_subject("https://idp|1") == user
     assert await database.accounts.find_user_by_subject("https://idp|2") is None
-    assert added.role is Role.ADMIN
-    assert not added.has_password
-    assert not added.disabled
+    assert user.role is Role.ADMIN
+    assert not user.has_password
+    assert not user.disabled
 
 
 @pytest.mark.parametrize(
@@ -60,15 +60,15 @@ async def test_a_user_comes_back_as_they_were_added(database: Database) -> None:
     ],
 )
 async def test_names_that_look_the_same_are_the_same(database: Database, name: str, same: str) -> None:
-    added = await database.accounts.add_user(name, Role.USER)
-    assert await database.accounts.find_user_by_name(same) == added
+    added_user = await database.accounts.add_user(name, Role.USER)
+    assert await database.accounts.find_user_by_name(same) == added_user
     with pytest.raises(NameTaken, match="a user named"):
         await database.accounts.add_user(same, Role.USER)
     other = await database.accounts.add_user("Other", Role.USER)
     with pytest.raises(NameTaken):
         await database.accounts.rename_user(other.id, same)
     # One's own name in another spelling is no clash.
-    await database.accounts.rename_user(added.id, same)
+    await database.accounts.rename_user(added_user.id, same)
     assert [user.name for user in await database.accounts.list_users()] == sorted(
         ["Other", same], key=str.lower
     )
@@ -83,7 +83,7 @@ async def test_a_subject_is_one_person(database: Database) -> None:
     await database.accounts.add_user("Cid", Role.USER)
 
 
-async def test_of_many_who_take_a_name_at_once_one_gets_it(database: Database) -> None:
+async def test_a_name_taken_by_many_at_once_goes_to_one(database: Database) -> None:
     async def take(number: int) -> bool:
         try:
             await database.accounts.add_user("ann" if number % 2 else "ANN", Role.USER)
@@ -110,7 +110,7 @@ async def test_changes_to_a_user_are_seen(database: Database, ann: User) -> None
     assert await people.get_password_hash(ann.id) is None
 
 
-async def test_changes_to_nobody_change_nothing(database: Database, ann: User) -> None:
+async def test_changes_to_unknown_users_change_nothing(database: Database, ann: User) -> None:
     people = database.accounts
     await people.set_role("nobody", Role.ADMIN)
     await people.rename_user("nobody", "Ann")
@@ -162,7 +162,7 @@ async def test_sessions_that_have_ended_are_forgotten(
     assert [row["digest"] for row in await rows("sessions")] == ["new"]
 
 
-async def test_a_session_of_somebody_who_is_gone_is_a_conflict(database: Database, ann: User) -> None:
+async def test_a_session_of_a_deleted_user_is_a_conflict(database: Database, ann: User) -> None:
     await database.accounts.delete_user(ann.id)
     with pytest.raises(Conflict, match="the record that this belongs to no longer exists"):
         await database.accounts.add_session("d1", session(ann))
@@ -218,8 +218,8 @@ async def test_an_invite_is_looked_at_often_and_taken_once(database: Database, a
     await people.put_invite("d1", invite)
     assert await people.find_invite("d1", NOW_SECONDS) == invite
     assert await people.take_invite("d1", NOW_SECONDS + 61) is None
-    taken = await asyncio.gather(*(people.take_invite("d1", NOW_SECONDS) for _ in range(10)))
-    assert [one for one in taken if one] == [invite]
+    results = await asyncio.gather(*(people.take_invite("d1", NOW_SECONDS) for _ in range(10)))
+    assert [one for one in results if one] == [invite]
     assert await people.find_invite("d1", NOW_SECONDS) is None
 
 
@@ -240,11 +240,11 @@ async def test_the_oldest_attempts_are_forgotten_where_there_are_too_many(databa
     )
     for number in range(12):
         await small.add_attempt(f"name {number}", NOW_SECONDS)
-    counted = [(await small.count_attempts(f"name {number}", NOW_SECONDS - 1)).count for number in range(12)]
-    assert counted == [0] * 7 + [1] * 5
+    counts = [(await small.count_attempts(f"name {number}", NOW_SECONDS - 1)).count for number in range(12)]
+    assert counts == [0] * 7 + [1] * 5
 
 
-async def test_attempts_of_a_clock_that_was_ahead_keep_nobody_out(database: Database) -> None:
+async def test_attempts_of_a_clock_that_was_ahead_do_not_lock_out(database: Database) -> None:
     people = database.accounts
     for ahead in (3_000 * DAY_SECONDS, 2 * 3_600.0):
         await people.add_attempt("name:ann", NOW_SECONDS + ahead)
@@ -282,8 +282,8 @@ async def test_the_key_of_an_attempt_may_be_anything(database: Database, rows: C
 async def test_a_sign_in_that_was_begun_is_taken_once(database: Database) -> None:
     people = database.accounts
     await people.put_sign_in("d1", b"\0nonce\xff", NOW_SECONDS)
-    taken = await asyncio.gather(*(people.take_sign_in("d1", NOW_SECONDS - 1) for _ in range(10)))
-    assert [one for one in taken if one] == [b"\0nonce\xff"]
+    results = await asyncio.gather(*(people.take_sign_in("d1", NOW_SECONDS - 1) for _ in range(10)))
+    assert [one for one in results if one] == [b"\0nonce\xff"]
 
 
 async def test_an_old_sign_in_is_of_no_use(database: Database, rows: Callable[[str], Any]) -> None:

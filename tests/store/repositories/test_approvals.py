@@ -22,7 +22,7 @@ Rows = Callable[[str], Awaitable[list[dict[str, Any]]]]
 
 
 def approval(number: int = 1, **values: Any) -> Approval:
-    made = Approval(
+    approval = Approval(
         id=f"approval-{number}",
         owner="local",
         tool="files/delete",
@@ -32,11 +32,11 @@ def approval(number: int = 1, **values: Any) -> Approval:
         reason="it writes",
         asked_at=100.0 + number,
     )
-    return replace(made, **values)
+    return replace(approval, **values)
 
 
 def grant(number: int = 1, **values: Any) -> Grant:
-    made = Grant(
+    grant = Grant(
         id=f"grant-{number}",
         owner="local",
         tool="files/delete",
@@ -46,7 +46,7 @@ def grant(number: int = 1, **values: Any) -> Grant:
         created_at=100.0 + number,
         expires_at=1_000.0,
     )
-    return replace(made, **values)
+    return replace(grant, **values)
 
 
 @pytest.fixture
@@ -55,12 +55,14 @@ async def chat(database: Database) -> str:
     return "chat-1"
 
 
-async def granted(database: Database, *grants: Grant) -> None:
+async def store_grants(database: Database, *grants: Grant) -> None:
     """Each through an approval of its own."""
     for one in grants:
-        asked = approval(owner=one.owner, id=f"for-{one.id}")
-        await database.approvals.add(asked)
-        assert await database.approvals.answer(one.owner, asked.id, yes=True, at=one.created_at, grant=one)
+        other_approval = approval(owner=one.owner, id=f"for-{one.id}")
+        await database.approvals.add(other_approval)
+        assert await database.approvals.answer(
+            one.owner, other_approval.id, yes=True, at=one.created_at, grant=one
+        )
 
 
 async def use(
@@ -80,17 +82,17 @@ async def use(
 
 
 async def test_an_approval_comes_back_as_it_was_asked(database: Database, chat: str) -> None:
-    asked = [approval(1), approval(2, chat_id=chat, call_id="call-1")]
-    for one in asked:
+    pending_approvals = [approval(1), approval(2, chat_id=chat, call_id="call-1")]
+    for one in pending_approvals:
         await database.approvals.add(one)
         assert await database.approvals.find("local", one.id) == one
     assert await database.approvals.find("ann", "approval-1") is None
     assert await database.approvals.find("local", "no\0such\ud800") is None
-    assert await database.approvals.list_pending("local") == asked
+    assert await database.approvals.list_pending("local") == pending_approvals
     assert await database.approvals.list_pending("ann") == []
 
 
-async def test_whatever_a_model_or_server_sends_can_be_asked_about(database: Database) -> None:
+async def test_all_arguments_and_texts_can_be_stored_in_an_approval(database: Database) -> None:
     hostile = approval(
         tool="files/a\0b",
         name="n\ud800",
@@ -99,12 +101,12 @@ async def test_whatever_a_model_or_server_sends_can_be_asked_about(database: Dat
         arguments={"half": "\ud800", "nan": math.nan, "nul": "\0", "huge": 2**70},
     )
     await database.approvals.add(hostile)
-    stored = await database.approvals.find("local", hostile.id)
-    assert stored is not None
+    stored_approval = await database.approvals.find("local", hostile.id)
+    assert stored_approval is not None
     # A number that is not exactly the same one is no longer a number.
-    assert stored.arguments == {"half": "\ufffd", "nan": None, "nul": "\0", "huge": str(2**70)}
+    assert stored_approval.arguments == {"half": "\ufffd", "nan": None, "nul": "\0", "huge": str(2**70)}
     one = grant(tool="files/a\0b")
-    await granted(database, one)
+    await store_grants(database, one)
     assert await use(database, tool="files/a\0b") is not None
 
 
@@ -112,7 +114,7 @@ async def test_other_tasks_run_while_a_call_is_compared_with_many_standing_appro
     database: Database,
 ) -> None:
     """Each may have arguments of 256 KB."""
-    await granted(database, *(grant(number) for number in range(20)))
+    await store_grants(database, *(grant(number) for number in range(20)))
     turns, turns_by_check = 0, set[int]()
 
     async def count_turns() -> None:
@@ -140,8 +142,8 @@ async def test_an_approval_is_answered_once_and_by_its_owner(database: Database)
     )
     assert sum(answers) == 1
     won = answers.index(True)
-    stored = await database.approvals.find("local", "approval-1")
-    assert stored == approval(answered_at=200.0 + won, yes=won % 2 == 0)
+    stored_approval = await database.approvals.find("local", "approval-1")
+    assert stored_approval == approval(answered_at=200.0 + won, yes=won % 2 == 0)
     assert [one.id for one in await database.approvals.list_grants("local", 300.0)] == [f"grant-{won}"]
     assert await database.approvals.list_pending("local") == []
     assert not await answer("local", "no\0such", yes=True, at=1.0, grant=None)
@@ -150,7 +152,7 @@ async def test_an_approval_is_answered_once_and_by_its_owner(database: Database)
 async def test_the_approvals_of_a_chat_go_with_it(database: Database, chat: str, rows: Rows) -> None:
     await database.approvals.add(approval(1, chat_id=chat))
     await database.approvals.add(approval(2))
-    await granted(database, grant(1, chat_id=chat), grant(2))
+    await store_grants(database, grant(1, chat_id=chat), grant(2))
     await database.chats.delete("local", chat)
     assert [one.id for one in await database.approvals.list_pending("local")] == ["approval-2"]
     assert [row["id"] for row in await rows("grants")] == ["grant-2"]
@@ -161,18 +163,18 @@ async def test_the_approvals_of_a_chat_go_with_it(database: Database, chat: str,
     assert len(await database.approvals.list_pending("local")) == 1
 
 
-async def test_what_is_a_users_goes_with_the_user(
+async def test_deleting_a_user_deletes_their_records(
     database: Database, ann: User, bob: User, rows: Rows
 ) -> None:
     for number, user in enumerate((ann, bob), 1):
         await database.approvals.add(approval(number, owner=user.id))
-        await granted(database, grant(number, owner=user.id))
+        await store_grants(database, grant(number, owner=user.id))
     await database.accounts.delete_user(ann.id)
     assert {row["owner"] for row in await rows("approvals")} == {bob.id}
     assert {row["owner"] for row in await rows("grants")} == {bob.id}
 
 
-async def test_what_no_chat_shows_is_forgotten_in_the_end(database: Database, chat: str, rows: Rows) -> None:
+async def test_approvals_without_a_chat_expire(database: Database, chat: str, rows: Rows) -> None:
     day = 86_400.0
     await database.approvals.add(approval(1, asked_at=0.0))
     await database.approvals.add(approval(2, asked_at=0.0, chat_id=chat))
@@ -185,7 +187,7 @@ async def test_what_no_chat_shows_is_forgotten_in_the_end(database: Database, ch
 
 
 async def test_grants_count_until_they_expire_or_are_revoked(database: Database, rows: Rows) -> None:
-    await granted(database, grant(1), grant(2, expires_at=2_000.0, uses=3), grant(3, owner="ann"))
+    await store_grants(database, grant(1), grant(2, expires_at=2_000.0, uses=3), grant(3, owner="ann"))
     assert await database.approvals.list_grants("local", 999.0) == [
         grant(2, expires_at=2_000.0, uses=3),
         grant(1),
@@ -197,12 +199,12 @@ async def test_grants_count_until_they_expire_or_are_revoked(database: Database,
     assert not await database.approvals.revoke("local", "grant-2")
     assert await database.approvals.list_grants("local", 1_500.0) == []
     # Another one makes room.
-    await granted(database, grant(4, created_at=3_000.0, expires_at=4_000.0))
+    await store_grants(database, grant(4, created_at=3_000.0, expires_at=4_000.0))
     assert [row["id"] for row in await rows("grants")] == ["grant-3", "grant-4"]
 
 
 async def test_a_grant_covers_its_owner_tool_definition_time_and_chat(database: Database, chat: str) -> None:
-    await granted(database, grant(1, chat_id=chat))
+    await store_grants(database, grant(1, chat_id=chat))
     assert await use(database, chat_id=chat) == grant(1, chat_id=chat)
     for other in (
         {"owner": "ann"},
@@ -216,41 +218,41 @@ async def test_a_grant_covers_its_owner_tool_definition_time_and_chat(database: 
         {"definition_hash": "\0"},
     ):
         assert await use(database, **{"chat_id": chat, **other}) is None, other
-    await granted(database, grant(2))
+    await store_grants(database, grant(2))
     assert await use(database, chat_id="chat-2") == grant(2)
 
 
 async def test_the_arguments_must_fit_the_predicate_as_it_was_stored(database: Database) -> None:
     exact = {"": {"equal": {"a": 1, "b": [1.5, "½", None], "c": {"d": True}}}}
-    stored = grant(1, predicate_json=orjson.dumps(exact).decode())
-    await granted(database, stored, grant(2, predicate_json="{}"))
-    seen: list[Any] = []
+    stored_grant = grant(1, predicate_json=orjson.dumps(exact).decode())
+    await store_grants(database, stored_grant, grant(2, predicate_json="{}"))
+    grant_ids: list[Any] = []
 
     def fits(predicate: Any) -> bool:
-        seen.append(predicate)
+        grant_ids.append(predicate)
         return predicate == exact
 
-    assert await use(database, fits=fits) == stored
-    assert sorted(seen, key=len) == [{}, exact]
+    assert await use(database, fits=fits) == stored_grant
+    assert sorted(grant_ids, key=len) == [{}, exact]
 
 
 async def test_the_arguments_of_a_standing_approval_are_decoded_only_when_they_are_needed(
     database: Database,
 ) -> None:
     large = orjson.dumps({"": {"equal": {"a": [[] for _ in range(20_000)]}}}).decode()
-    await granted(database, grant(1, predicate_json=large))
+    await store_grants(database, grant(1, predicate_json=large))
     before = len(gc.get_objects())
-    (found,) = await database.approvals.list_grants("local", 200.0)
+    (found_grant,) = await database.approvals.list_grants("local", 200.0)
     assert len(gc.get_objects()) < before + 10_000
-    assert len(found.predicate[""]["equal"]["a"]) == 20_000
+    assert len(found_grant.predicate[""]["equal"]["a"]) == 20_000
 
 
 async def test_nothing_is_used_twice(database: Database) -> None:
-    await granted(database, grant(1, uses=3), grant(2, uses=2, expires_at=900.0))
-    used = await asyncio.gather(*(use(database) for _ in range(12)))
-    counted = [one for one in used if one is not None]
-    assert len(counted) == 5
-    assert sorted((one.id, one.uses) for one in counted) == [
+    await store_grants(database, grant(1, uses=3), grant(2, uses=2, expires_at=900.0))
+    results = await asyncio.gather(*(use(database) for _ in range(12)))
+    used_grants = [one for one in results if one is not None]
+    assert len(used_grants) == 5
+    assert sorted((one.id, one.uses) for one in used_grants) == [
         ("grant-1", 0),
         ("grant-1", 1),
         ("grant-1", 2),
@@ -260,8 +262,8 @@ async def test_nothing_is_used_twice(database: Database) -> None:
     assert await database.approvals.list_grants("local", 500.0) == []
 
 
-async def test_what_is_good_for_any_number_of_calls_is_used_first(database: Database) -> None:
-    await granted(database, grant(1, uses=1), grant(2), grant(3, uses=1, expires_at=600.0))
+async def test_grants_for_any_number_of_calls_are_used_first(database: Database) -> None:
+    await store_grants(database, grant(1, uses=1), grant(2), grant(3, uses=1, expires_at=600.0))
     assert [one and one.id for one in [await use(database) for _ in range(3)]] == ["grant-2"] * 3
     await database.approvals.revoke("local", "grant-2")
     # What would run out first goes first.
@@ -269,7 +271,7 @@ async def test_what_is_good_for_any_number_of_calls_is_used_first(database: Data
 
 
 async def test_two_processes_use_a_grant_once(database: Database, process: Callable[[str], Any]) -> None:
-    await granted(database, grant(1, uses=20))
+    await store_grants(database, grant(1, uses=20))
     code = """
 say("ready")
 await told()
@@ -289,7 +291,7 @@ await told()
 
 async def test_a_standing_approval_given_while_the_clock_was_ahead_does_not_count(database: Database) -> None:
     ahead = 366 * 86_400.0
-    await granted(database, grant(created_at=ahead, expires_at=ahead + 3600.0))
+    await store_grants(database, grant(created_at=ahead, expires_at=ahead + 3600.0))
     assert len(await database.approvals.list_grants("local", ahead + 1)) == 1
     assert await database.approvals.list_grants("local", 200.0) == []
     assert (
@@ -307,11 +309,13 @@ async def test_the_last_approved_call_of_a_tool_is_found(database: Database, cha
         (4, True, {"owner": "other"}),
     ]
     for number, yes, values in answers:
-        asked = approval(number, arguments={"n": number}, **values)
-        await store.add(asked)
-        assert await store.answer(asked.owner, asked.id, yes=yes, at=200.0 + number, grant=None)
+        pending_approval = approval(number, arguments={"n": number}, **values)
+        await store.add(pending_approval)
+        assert await store.answer(
+            pending_approval.owner, pending_approval.id, yes=yes, at=200.0 + number, grant=None
+        )
     await store.add(approval(5, chat_id=chat))
-    found = await store.find_last_approved("local", "files/delete")
-    assert found is not None
-    assert found.arguments == {"n": 1}
+    arguments = await store.find_last_approved("local", "files/delete")
+    assert arguments is not None
+    assert arguments.arguments == {"n": 1}
     assert await store.find_last_approved("local", "files/write") is None

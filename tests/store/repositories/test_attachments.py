@@ -44,8 +44,12 @@ async def test_another_process_reads_an_attachment_in_chunks(
 ) -> None:
     id = await upload(database, b"one, ", b"two, ", b"three")
     other = (await reopen()).chats.attachments
-    found = (await other.find("local", [id]))[id]
-    assert (found.attachment.size, found.attachment.mime, found.chat_id) == (15, "text/plain", None)
+    attachment = (await other.find("local", [id]))[id]
+    assert (attachment.attachment.size, attachment.attachment.mime, attachment.chat_id) == (
+        15,
+        "text/plain",
+        None,
+    )
     assert [chunk async for chunk in other.read_chunks(id)] == [b"one, ", b"two, ", b"three"]
     assert await other.load(id) == b"one, two, three"
     assert not await other.find("ann", [id])
@@ -53,12 +57,12 @@ async def test_another_process_reads_an_attachment_in_chunks(
 
 async def test_an_attachment_is_deleted_with_its_chat_and_with_its_owner(database: Database) -> None:
     store = database.chats.attachments
-    sent, unsent = await upload(database, b"x", b"y"), await upload(database, b"z")
+    sent_ids, unsent = await upload(database, b"x", b"y"), await upload(database, b"z")
     await upload(database, b"other", owner="ann")
     await database.chats.create(chat(1))
-    await store.bind("local", [sent], "chat-1")
+    await store.bind("local", [sent_ids], "chat-1")
     await database.chats.delete("local", "chat-1")
-    assert not await store.find("local", [sent])
+    assert not await store.find("local", [sent_ids])
     assert await count_rows(database) == (2, 2)
     assert await store.delete_unsent("local", unsent)
     await database.executor.write(lambda connection: delete_user_rows(connection, "ann"))
@@ -87,12 +91,12 @@ async def test_an_upload_that_is_not_sent_or_was_cut_off_expires(
     store = database.chats.attachments
     await upload(database, b"unsent")
     await store.add_chunk("local", await store.begin("local", "cut-off.txt"), 0, b"half of it")
-    kept = await upload(database, b"sent")
+    kept_ids = await upload(database, b"sent")
     await database.chats.create(chat(1))
-    await store.bind("local", [kept], "chat-1")
+    await store.bind("local", [kept_ids], "chat-1")
     now += DAY_SECONDS + 1
     later = await upload(database, b"later")
-    assert set(await store.find("local", [kept, later])) == {kept, later}
+    assert set(await store.find("local", [kept_ids, later])) == {kept_ids, later}
     assert await count_rows(database) == (2, 2)
 
 
@@ -141,8 +145,8 @@ async def test_an_upload_of_known_size_counts_as_a_whole_from_its_beginning(data
             await store.add_chunk("local", id, number, b"x", growth=0)
     for id in ids:
         await store.complete("local", id, "text/plain", 4)
-    found = await store.find("local", ids)
-    assert {each.attachment.size for each in found.values()} == {4}
+    attachments = await store.find("local", ids)
+    assert {each.attachment.size for each in attachments.values()} == {4}
     await store.begin("local", "third.txt", size=2)
 
 
@@ -153,13 +157,13 @@ async def test_the_oldest_unsent_upload_makes_room_for_the_newest(
     database = await reopen(clock=lambda: now)
     database.chats.attachments.limits = AttachmentLimits(unsent=3)
     await database.chats.create(chat(1))
-    sent = await upload(database, b"sent")
-    await database.chats.attachments.bind("local", [sent], "chat-1")
+    sent_ids = await upload(database, b"sent")
+    await database.chats.attachments.bind("local", [sent_ids], "chat-1")
     ids: list[str] = []
     for _ in range(5):
         now += 1
         ids.append(await upload(database, b"x"))
-    assert set(await database.chats.attachments.find("local", [sent, *ids])) == {sent, *ids[2:]}
+    assert set(await database.chats.attachments.find("local", [sent_ids, *ids])) == {sent_ids, *ids[2:]}
 
 
 async def test_an_upload_that_was_removed_takes_no_more_chunks(database: Database) -> None:

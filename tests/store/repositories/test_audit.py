@@ -33,7 +33,7 @@ async def page(database: Database, **more: Any) -> list[AuditEntry]:
     return list(await database.audit.entries(**words))
 
 
-async def test_what_was_written_is_there_at_once(database: Database) -> None:
+async def test_written_entries_are_readable_at_once(database: Database) -> None:
     full = entry(
         actor_name="Ann",
         target="github/search",
@@ -42,20 +42,20 @@ async def test_what_was_written_is_there_at_once(database: Database) -> None:
         details={"duration": 1.5, "tags": ["a", None, True]},
     )
     await database.audit.write(full)
-    (found,) = await page(database)
-    assert found.id > 0
-    assert AuditEntry(**{**{n: getattr(found, n) for n in AuditEntry.__slots__}, "id": 0}) == full
+    (found_entry,) = await page(database)
+    assert found_entry.id > 0
+    assert AuditEntry(**{**{n: getattr(found_entry, n) for n in AuditEntry.__slots__}, "id": 0}) == full
 
 
-async def test_what_was_noted_is_there_soon_and_in_order(database: Database) -> None:
+async def test_noted_entries_are_readable_soon_and_in_order(database: Database) -> None:
     for number in range(900):
         database.audit.record(entry(number))
-    seen: list[AuditEntry] = []
+    entries: list[AuditEntry] = []
     async with asyncio.timeout(30):
-        while len(seen) < 900:
+        while len(entries) < 900:
             await asyncio.sleep(0.02)
-            seen = await page(database, limit=1_000)
-    assert [one.at - NOW_SECONDS for one in seen] == list(range(899, -1, -1))
+            entries = await page(database, limit=1_000)
+    assert [one.at - NOW_SECONDS for one in entries] == list(range(899, -1, -1))
 
 
 async def test_entries_about_a_server_are_those_of_its_instances_and_tools_too(
@@ -140,8 +140,8 @@ async def test_entries_of_an_older_database_get_their_server(
         )
         await old.close()
     database = await open_database(tmp_path, database_url)
-    found = await page(database, server=server.id, succeeded=False)
-    assert [(one.action, one.target) for one in found] == about[::-1]
+    entries = await page(database, server=server.id, succeeded=False)
+    assert [(one.action, one.target) for one in entries] == about[::-1]
     assert [one.target for one in await page(database, server="github")] == ["github/find"]
     await database.close()
 
@@ -150,22 +150,22 @@ async def test_a_written_entry_comes_after_all_that_was_noted_before(database: D
     for number in range(700):
         database.audit.record(entry(number))
     await database.audit.write(entry(700, action="sign_in"))
-    exported = [one async for one in database.audit.export()]
-    assert [one.at - NOW_SECONDS for one in exported] == list(range(701))
+    exported_entries = [one async for one in database.audit.export()]
+    assert [one.at - NOW_SECONDS for one in exported_entries] == list(range(701))
 
 
-async def test_those_who_write_at_the_same_time_share_a_transaction(
+async def test_simultaneous_writers_share_a_transaction(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     transactions = 0
     write = database.executor.write
 
-    async def counted(work: Any) -> Any:
+    async def count_write(work: Any) -> Any:
         nonlocal transactions
         transactions += 1
         return await write(work)
 
-    monkeypatch.setattr(database.executor, "write", counted)
+    monkeypatch.setattr(database.executor, "write", count_write)
     await asyncio.gather(*(database.audit.write(entry(number)) for number in range(100)))
     assert transactions < 5
     assert [one.at - NOW_SECONDS for one in await page(database)] == list(range(99, -1, -1))
@@ -191,7 +191,7 @@ async def test_odd_questions_get_an_answer(database: Database, odd: dict[str, An
     assert len(await page(database, **odd)) == (0 if odd.get("limit") == -1 else expected)
 
 
-async def test_an_entry_is_kept_whatever_is_in_it(database: Database) -> None:
+async def test_an_entry_is_stored_with_any_content(database: Database) -> None:
     hostile = "\0\ud800" + "x" * 200_000
     odd = entry(
         action=hostile,
@@ -205,14 +205,14 @@ async def test_an_entry_is_kept_whatever_is_in_it(database: Database) -> None:
     database.audit.record(odd)
     database.audit.record(entry(1, details={hostile[:2]: 1, "deep": {"x": "\0"}}))
     await database.audit.write(entry(2))
-    found = await page(database)
-    assert [one.at - NOW_SECONDS for one in found] == [2, 1, 0]
-    assert found[2].target.startswith("\ufffd?xxx")
-    assert len(found[2].target) < 5_000
-    assert all("not_kept" in one.details for one in found[1:])
+    entries = await page(database)
+    assert [one.at - NOW_SECONDS for one in entries] == [2, 1, 0]
+    assert entries[2].target.startswith("\ufffd?xxx")
+    assert len(entries[2].target) < 5_000
+    assert all("not_kept" in one.details for one in entries[1:])
 
 
-async def test_closing_writes_what_was_noted(database: Database, reopen: Callable[..., Any]) -> None:
+async def test_closing_writes_noted_entries(database: Database, reopen: Callable[..., Any]) -> None:
     for number in range(1_500):
         database.audit.record(entry(number))
     await database.close()
@@ -236,10 +236,10 @@ async def test_the_oldest_entries_of_a_full_queue_are_dropped_and_counted(databa
     for number in range(25):
         log.record(entry(number))
     await log.write(entry(99))
-    exported = [one async for one in log.export()]
+    exported_entries = [one async for one in log.export()]
     await log.close()
-    assert (exported[0].action, exported[0].details) == ("audit.lost", {"count": 15})
-    assert [one.at - NOW_SECONDS for one in exported[1:]] == [*range(15, 25), 99]
+    assert (exported_entries[0].action, exported_entries[0].details) == ("audit.lost", {"count": 15})
+    assert [one.at - NOW_SECONDS for one in exported_entries[1:]] == [*range(15, 25), 99]
 
 
 async def test_entries_wait_while_the_database_is_away(

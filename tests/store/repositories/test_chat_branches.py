@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import Connection, text
-from tests.store.repositories.test_chats import ME, OTHER, begin_chat, chat, numbers, said
+from tests.store.repositories.test_chats import ME, OTHER, begin_chat, build_model_event, chat, numbers
 from tests.store.sql.test_migrations import code_of_revision, open_database
 
 from toolyard.agents.chat.errors import ChatChanged
@@ -17,9 +17,9 @@ from toolyard.types.chat import ChatEvent, Fork, Kind, TurnState
 
 async def turn(database: Database, fork: Fork | None = None, length: int = 3) -> int:
     """The number of a turn of so many events, which is over."""
-    first = [said("q", Kind.USER)]
+    first = [build_model_event("q", Kind.USER)]
     [start] = await database.chats.claim("chat-1", ME, TurnState.IDLE, first, new_turn=True, fork=fork) or ()
-    rest = [said(str(number)) for number in range(length - 1)]
+    rest = [build_model_event(str(number)) for number in range(length - 1)]
     await database.chats.append("chat-1", ME, rest, next_state=TurnState.IDLE)
     return start.seq
 
@@ -81,10 +81,10 @@ async def test_a_chat_with_a_running_turn_is_not_switched(database: Database) ->
 async def test_waiting_readers_learn_of_a_switch(database: Database) -> None:
     await database.chats.create(chat())
     await turn(database)
-    waiting = asyncio.ensure_future(database.chats.wait_for_events("chat-1", 3, 30))
+    events_task = asyncio.ensure_future(database.chats.wait_for_events("chat-1", 3, 30))
     await asyncio.sleep(0)
     assert await database.chats.switch_branch("chat-1", ME, 1)
-    events: list[ChatEvent] = [*await waiting]
+    events: list[ChatEvent] = [*await events_task]
     assert [(each.kind, each.turn) for each in events] == [(Kind.SWITCH, 1)]
 
 
@@ -111,8 +111,13 @@ async def test_retries_of_earlier_versions_become_alternatives(
                     body = f'{{"text":"say \\"again\\":1","arguments":{{"again":5}},"again":{number}}}'
                     values = {"id": id_, "seq": seq, "turn": seq, "kind": "user", "body": body}
                     connection.execute(event, values)
-                    said = {**values, "seq": seq + 1, "kind": "said", "body": '{"text":"\\"again\\":2"}'}
-                    connection.execute(event, said)
+                    event_values = {
+                        **values,
+                        "seq": seq + 1,
+                        "kind": "said",
+                        "body": '{"text":"\\"again\\":2"}',
+                    }
+                    connection.execute(event, event_values)
 
         await database.executor.write(fill)
         await database.close()
@@ -132,10 +137,10 @@ async def test_deleted_turns_leave_no_events_and_no_bytes(database: Database) ->
     before = await database.chats.usage("local")
     other = await turn(database, Fork(0, first))
     last = await turn(database)
-    switch, deleted = database.chats.switch_branch, [other, last]
+    switch, deleted_turns = database.chats.switch_branch, [other, last]
     with pytest.raises(ChatChanged):
-        await switch("chat-1", ME, first, deleted_turns=deleted, fork=Fork(0, first))
-    assert await switch("chat-1", ME, first, deleted_turns=deleted, fork=Fork(0, last))
+        await switch("chat-1", ME, first, deleted_turns=deleted_turns, fork=Fork(0, first))
+    assert await switch("chat-1", ME, first, deleted_turns=deleted_turns, fork=Fork(0, last))
     assert (await database.chats.get_turn_tree("chat-1")).parents == {first: 0}
     assert [each.kind for each in await database.chats.list_events("chat-1", after=3)] == [Kind.SWITCH]
     assert (await database.chats.usage("local")).bytes - before.bytes < 20

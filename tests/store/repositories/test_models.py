@@ -31,9 +31,9 @@ async def test_a_model_is_read_as_it_was_stored(
 
 async def test_a_name_is_taken_once(database: Database, stored_model: StoredModel) -> None:
     await database.models.add_model(stored_model)
-    with pytest.raises(Taken) as taken:
+    with pytest.raises(Taken) as exc_info:
         await database.models.add_model(replace(stored_model, label="Another"))
-    assert taken.value.field == "name"
+    assert exc_info.value.field == "name"
     assert await database.models.list_models() == [stored_model]
 
 
@@ -69,19 +69,19 @@ async def test_every_replica_is_notified_of_a_change(
     database: Database, reopen: Open, stored_model: StoredModel
 ) -> None:
     other = await reopen()
-    heard = asyncio.Queue[str]()
+    messages = asyncio.Queue[str]()
 
     async def listen() -> None:
         async with aclosing(other.models.listen()) as listening:
             async for name in listening:
-                heard.put_nowait(name)
+                messages.put_nowait(name)
 
     task = asyncio.ensure_future(listen())
     # The first message says that earlier ones may have been missed.
-    assert await asyncio.wait_for(heard.get(), 30) == ""
+    assert await asyncio.wait_for(messages.get(), 30) == ""
     await database.models.add_model(stored_model)
-    assert await asyncio.wait_for(heard.get(), 30) in ("", stored_model.name)
+    assert await asyncio.wait_for(messages.get(), 30) in ("", stored_model.name)
     await database.models.delete_model(stored_model.name)
-    assert await asyncio.wait_for(heard.get(), 30) in ("", stored_model.name)
+    assert await asyncio.wait_for(messages.get(), 30) in ("", stored_model.name)
     task.cancel()
     await asyncio.wait({task})

@@ -28,11 +28,15 @@ async def test_a_proposal_is_read_back_and_decided_once(database: Database) -> N
     store = database.proposals
     await store.add(proposal(ann, "one"))
     assert await store.get("one") == proposal(ann, "one")
-    decided = {"by": "root", "at": 2.0, "answer": "No \u0000words", "server_id": None}
-    assert await store.decide("one", ProposalState.DECLINED, **decided)
+    decision = {"by": "root", "at": 2.0, "answer": "No \u0000words", "server_id": None}
+    assert await store.decide("one", ProposalState.DECLINED, **decision)
     assert not await store.decide("one", ProposalState.ACCEPTED, by="root", at=3.0)
-    (found,) = await store.list(ann.id)
-    assert (found.state, found.decided_by, found.decided_at) == (ProposalState.DECLINED, "root", 2.0)
+    (found_proposal,) = await store.list(ann.id)
+    assert (found_proposal.state, found_proposal.decided_by, found_proposal.decided_at) == (
+        ProposalState.DECLINED,
+        "root",
+        2.0,
+    )
     assert [each.id for each in await store.list_unseen(ann.id)] == ["one"]
     await store.mark_seen(ann.id, 4.0)
     assert await store.list_unseen(ann.id) == []

@@ -34,9 +34,9 @@ async def test_a_server_comes_back_as_it_was_added(database: Database, server: R
 async def test_a_server_name_is_taken_once(database: Database, server: RegistryServer, same: str) -> None:
     await database.registry.add_server(server)
     other = RegistryServer(same, "http://other.example", id="server-2")
-    with pytest.raises(Taken, match="a server named") as caught:
+    with pytest.raises(Taken, match="a server named") as exc_info:
         await database.registry.add_server(other)
-    assert caught.value.field == "name"
+    assert exc_info.value.field == "name"
     await database.registry.add_server(replace(other, name="Other"))
     with pytest.raises(Taken):
         await database.registry.save_server(other)
@@ -47,9 +47,9 @@ async def test_a_server_name_is_taken_once(database: Database, server: RegistryS
 async def test_a_saved_server_is_replaced_whole(database: Database, server: RegistryServer) -> None:
     await database.registry.add_server(server)
     secret = replace(server.choices[2], client_secret="another")
-    changed = replace(server, name="GITHUB", allow_tools=None, choices=(secret, server.choices[0]))
-    assert await database.registry.save_server(changed)
-    assert await database.registry.get_server(server.id) == changed
+    changed_server = replace(server, name="GITHUB", allow_tools=None, choices=(secret, server.choices[0]))
+    assert await database.registry.save_server(changed_server)
+    assert await database.registry.get_server(server.id) == changed_server
     assert not await database.registry.save_server(replace(server, id="server-2", name="New"))
     assert await database.registry.get_server("server-2") is None
 
@@ -94,7 +94,7 @@ async def test_instances_of_a_choice_that_is_gone_start_again(
     grant: OAuthGrant,
     pending: PendingSignIn,
 ) -> None:
-    kept = Instance(
+    kept_instance = Instance(
         server.id,
         "c-oauth",
         "work",
@@ -104,31 +104,35 @@ async def test_instances_of_a_choice_that_is_gone_start_again(
         state=InstanceState.READY,
         reason="fine",
     )
-    await database.registry.add_instance(kept)
-    for key in (instance.grant_key, kept.grant_key):
+    await database.registry.add_instance(kept_instance)
+    for key in (instance.grant_key, kept_instance.grant_key):
         await database.auth.put_grant(key, grant)
     await database.auth.put_pending(pending)
 
     await database.registry.save_server(replace(server, choices=server.choices[2:]))
 
-    found = {one.id: one for one, _ in await database.registry.list_instances(ann.id)}
-    assert found[kept.id] == kept
-    gone = found[instance.id]
-    assert (gone.state, gone.value, gone.choice_id) == (InstanceState.PENDING, None, "c-header")
-    assert gone.reason is not None
+    instances_by_id = {one.id: one for one, _ in await database.registry.list_instances(ann.id)}
+    assert instances_by_id[kept_instance.id] == kept_instance
+    removed_instance = instances_by_id[instance.id]
+    assert (removed_instance.state, removed_instance.value, removed_instance.choice_id) == (
+        InstanceState.PENDING,
+        None,
+        "c-header",
+    )
+    assert removed_instance.reason is not None
     assert await database.auth.get_grant(instance.grant_key) is None
     assert await database.auth.take_pending(pending.state) is None
-    assert await database.auth.get_grant(kept.grant_key) == grant
+    assert await database.auth.get_grant(kept_instance.grant_key) == grant
 
 
 async def test_a_server_without_choices_is_possible(
     database: Database, server: RegistryServer, instance: Instance
 ) -> None:
     await database.registry.save_server(replace(server, choices=()))
-    found = await database.registry.get_instance(instance.user_id, instance.id)
-    assert found is not None
-    assert found[0].state is InstanceState.PENDING
-    assert found[1].choices == ()
+    found_instance = await database.registry.get_instance(instance.user_id, instance.id)
+    assert found_instance is not None
+    assert found_instance[0].state is InstanceState.PENDING
+    assert found_instance[1].choices == ()
 
 
 # Instances.
@@ -155,12 +159,12 @@ async def test_an_instance_comes_back_with_its_server(
     await database.registry.add_instance(full)
     some = replace(full, id="instance-3", slug="beta", tool_filter=("read", "list"), value=None)
     await database.registry.add_instance(some)
-    found = await database.registry.list_instances(ann.id)
-    assert found == [(full, server), (some, server), (instance, server)]
+    instances = await database.registry.list_instances(ann.id)
+    assert instances == [(full, server), (some, server), (instance, server)]
     assert await database.registry.get_instance(ann.id, full.id) == (full, server)
 
 
-async def test_nobody_sees_or_changes_the_instances_of_others(
+async def test_users_cannot_see_or_change_instances_of_others(
     database: Database, bob: User, instance: Instance
 ) -> None:
     registry = database.registry
@@ -168,18 +172,18 @@ async def test_nobody_sees_or_changes_the_instances_of_others(
     assert await registry.get_instance(bob.id, instance.id) is None
     assert not await registry.delete_instance(bob.id, instance.id)
     assert not await registry.save_instance(replace(instance, user_id=bob.id, name="Mine"))
-    found = await registry.get_instance(instance.user_id, instance.id)
-    assert found is not None
-    assert found[0] == instance
+    found_instance = await registry.get_instance(instance.user_id, instance.id)
+    assert found_instance is not None
+    assert found_instance[0] == instance
 
 
 async def test_a_slug_is_taken_once_by_each_user(
     database: Database, ann: User, bob: User, instance: Instance
 ) -> None:
     same = replace(instance, id="instance-2", slug="GITHUB")
-    with pytest.raises(Taken, match="you already have an instance") as caught:
+    with pytest.raises(Taken, match="you already have an instance") as exc_info:
         await database.registry.add_instance(same)
-    assert caught.value.field == "slug"
+    assert exc_info.value.field == "slug"
     await database.registry.add_instance(replace(same, user_id=bob.id))
     other = replace(instance, id="instance-3", slug="other")
     await database.registry.add_instance(other)
@@ -208,18 +212,18 @@ async def test_a_saved_instance_is_replaced_but_not_moved(
     database: Database, server: RegistryServer, instance: Instance
 ) -> None:
     registry = database.registry
-    changed = replace(
+    changed_instance = replace(
         instance, name="New", slug="new", enabled=False, tool_filter=("a",), value="other", updated_at=9.0
     )
-    assert await registry.save_instance(changed)
-    assert await registry.get_instance(instance.user_id, instance.id) == (changed, server)
+    assert await registry.save_instance(changed_instance)
+    assert await registry.get_instance(instance.user_id, instance.id) == (changed_instance, server)
     twin = replace(server, id="server-2", name="Twin")
     await registry.add_server(twin)
-    assert not await registry.save_instance(replace(changed, server_id="server-2"))
+    assert not await registry.save_instance(replace(changed_instance, server_id="server-2"))
     with pytest.raises(NotFound):
-        await registry.save_instance(replace(changed, choice_id="c-9"))
+        await registry.save_instance(replace(changed_instance, choice_id="c-9"))
     await registry.delete_instance(instance.user_id, instance.id)
-    assert not await registry.save_instance(changed)
+    assert not await registry.save_instance(changed_instance)
 
 
 async def test_another_choice_drops_the_sign_in_of_the_first(
@@ -234,17 +238,17 @@ async def test_another_choice_drops_the_sign_in_of_the_first(
     assert await database.auth.take_pending(pending.state) is None
 
 
-async def test_what_was_learned_is_noted(database: Database, instance: Instance) -> None:
+async def test_learned_states_are_stored(database: Database, instance: Instance) -> None:
     registry = database.registry
     await registry.set_instance_state(
         instance.id, InstanceState.NEEDS_REAUTH, "refused\0 \ud800" + "x" * 50_000
     )
-    found = await registry.get_instance(instance.user_id, instance.id)
-    assert found is not None
-    assert found[0].state is InstanceState.NEEDS_REAUTH
-    assert found[0].reason is not None
-    assert found[0].reason.startswith("refused\ufffd ?xxx")
-    assert found[0].value == instance.value
+    found_instance = await registry.get_instance(instance.user_id, instance.id)
+    assert found_instance is not None
+    assert found_instance[0].state is InstanceState.NEEDS_REAUTH
+    assert found_instance[0].reason is not None
+    assert found_instance[0].reason.startswith("refused\ufffd ?xxx")
+    assert found_instance[0].value == instance.value
     await registry.set_instance_state("instance-9", InstanceState.READY, None)
 
 
@@ -263,7 +267,7 @@ async def test_a_deleted_instance_takes_its_sign_ins_along(
     assert await rows("auth_pending") == []
 
 
-async def test_a_new_host_drops_what_was_given_to_the_old_one(
+async def test_a_new_host_drops_credentials_of_the_old_one(
     database: Database, ann: User, server: RegistryServer, instance: Instance, grant: OAuthGrant
 ) -> None:
     public = Instance(
@@ -273,16 +277,19 @@ async def test_a_new_host_drops_what_was_given_to_the_old_one(
     await database.registry.set_instance_state(instance.id, InstanceState.READY, None)
     await database.auth.put_grant(instance.grant_key, grant)
     await database.registry.reset_instances(server.id)
-    found = {one.id: one for one, _ in await database.registry.list_instances(ann.id)}
-    assert found[public.id] == public
-    assert (found[instance.id].state, found[instance.id].value) == (InstanceState.PENDING, None)
+    instances_by_id = {one.id: one for one, _ in await database.registry.list_instances(ann.id)}
+    assert instances_by_id[public.id] == public
+    assert (instances_by_id[instance.id].state, instances_by_id[instance.id].value) == (
+        InstanceState.PENDING,
+        None,
+    )
     assert await database.auth.get_grant(instance.grant_key) is None
 
 
 # At once.
 
 
-async def test_of_many_who_take_a_slug_at_once_one_gets_it(database: Database, instance: Instance) -> None:
+async def test_a_slug_taken_by_many_at_once_goes_to_one(database: Database, instance: Instance) -> None:
     async def take(number: int) -> bool:
         try:
             await database.registry.add_instance(replace(instance, id=f"i{number}", slug="Fresh"))
@@ -308,10 +315,10 @@ async def test_no_instance_gets_a_choice_that_is_being_removed(
     saving = asyncio.create_task(registry.save_server(replace(server, choices=server.choices[1:])))
     assert await asyncio.to_thread(entered.wait, 20)
     late = replace(instance, id="late", slug="late", choice_id="c-public")
-    changed = replace(instance, choice_id="c-public")
+    changed_instance = replace(instance, choice_id="c-public")
     attempts = [
         asyncio.create_task(registry.add_instance(late)),
-        asyncio.create_task(registry.save_instance(changed)),
+        asyncio.create_task(registry.save_instance(changed_instance)),
     ]
     # SQLite has one writer, so that nothing else can be waited for.
     if database.executor.engines.kind == "postgresql":
@@ -350,8 +357,8 @@ async def test_listing_survives_servers_that_are_deleted_meanwhile(
     async def look() -> list[tuple[Instance, RegistryServer]]:
         return [pair for _ in range(60) for pair in await registry.list_instances(instance.user_id)]
 
-    _, *seen = await asyncio.gather(come_and_go(), look(), look())
-    for pairs in seen:
+    _, *row_counts = await asyncio.gather(come_and_go(), look(), look())
+    for pairs in row_counts:
         assert pairs
         assert all(one.server_id == of.id for one, of in pairs)
 
@@ -390,11 +397,11 @@ async def test_no_approval_is_left_to_the_next_server_under_a_slug(
     own = f"@{instance.user_id}/{instance.slug}"
     tools = [f"{own}/write", f"{own}-2/write", f"@other/{instance.slug}/write", f"{instance.slug}/write"]
     for number, tool in enumerate(tools):
-        asked = Approval(f"a{number}", instance.user_id, tool, "write", "hash", {}, "it writes", 1.0)
-        await database.approvals.add(asked)
+        approval = Approval(f"a{number}", instance.user_id, tool, "write", "hash", {}, "it writes", 1.0)
+        await database.approvals.add(approval)
         grant = Grant(f"g{number}", instance.user_id, tool, "write", "hash", "{}", 1.0, 1_000.0)
-        assert await database.approvals.answer(instance.user_id, asked.id, yes=True, at=1.0, grant=grant)
-        await database.approvals.add(replace(asked, id=f"open{number}"))
+        assert await database.approvals.answer(instance.user_id, approval.id, yes=True, at=1.0, grant=grant)
+        await database.approvals.add(replace(approval, id=f"open{number}"))
     await database.registry.save_instance(replace(instance, name="Another label"))
     assert len(await database.approvals.list_grants(instance.user_id, 2.0)) == 4
     if change == "delete":
@@ -405,7 +412,7 @@ async def test_no_approval_is_left_to_the_next_server_under_a_slug(
         await database.registry.delete_server(instance.server_id)
     else:
         await database.registry.reset_instances(instance.server_id)
-    left = await database.approvals.list_grants(instance.user_id, 2.0)
-    assert sorted(each.tool for each in left) == sorted(tools[1:])
-    waiting = await database.approvals.list_pending(instance.user_id)
-    assert sorted(each.tool for each in waiting) == sorted(tools[1:])
+    grants = await database.approvals.list_grants(instance.user_id, 2.0)
+    assert sorted(each.tool for each in grants) == sorted(tools[1:])
+    pending = await database.approvals.list_pending(instance.user_id)
+    assert sorted(each.tool for each in pending) == sorted(tools[1:])

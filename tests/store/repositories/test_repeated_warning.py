@@ -13,14 +13,14 @@ def test_it_is_logged_once_and_then_at_growing_intervals(caplog: pytest.LogCaptu
     now = 0.0
     caplog.set_level(logging.INFO)
     warning = RepeatedWarning(logging.getLogger("toolyard.test"), lambda: now)
-    logged: list[float] = []
+    warning_times: list[float] = []
     while now < 1_000:
         before = len(caplog.records)
         warning.warn("the disk is full")
         if len(caplog.records) > before:
-            logged.append(now)
+            warning_times.append(now)
         now += 1
-    assert logged == [0, 60, 180, 420, 900]
+    assert warning_times == [0, 60, 180, 420, 900]
     assert caplog.messages[1] == "the disk is full (59 more failures since the last message)"
     warning.clear("the disk has room")
     warning.clear("the disk has room")

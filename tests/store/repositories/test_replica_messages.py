@@ -30,13 +30,13 @@ async def test_letters_are_taken_once_and_in_order(database: Database) -> None:
 
 async def test_a_letter_is_sealed_for_its_box(database: Database) -> None:
     await database.mailbox.post("a", b"a word for you alone")
-    stored = await database.executor.read(lambda c: c.execute(select(letters.c.body)).scalar_one())
-    assert b"alone" not in stored
+    bodies = await database.executor.read(lambda c: c.execute(select(letters.c.body)).scalar_one())
+    assert b"alone" not in bodies
     await database.executor.write(lambda c: c.execute(update(letters).values(box="b")))
     assert await database.mailbox.take("b") == []
 
 
-async def test_what_nobody_took_is_thrown_away(database: Database) -> None:
+async def test_untaken_messages_are_deleted(database: Database) -> None:
     await database.mailbox.post("gone", b"old")
     await database.executor.write(lambda c: c.execute(update(letters).values(sent_at=1.0)))
     await database.mailbox.post("a", b"new")
@@ -48,19 +48,19 @@ async def test_another_process_hears_of_a_letter(
     database: Database, database_url: str | None, tmp_path: Path, wait_until: Callable[..., Awaitable[None]]
 ) -> None:
     other = await Database.open(tmp_path / "data", url=database_url, secret_key=KEY)
-    heard: list[str] = []
+    payloads: list[str] = []
 
     async def listen() -> None:
         async with aclosing(other.mailbox.watch_mailbox_names()) as listening:
             async for box in listening:
-                heard.append(box)  # noqa: PERF401 - it is read meanwhile
+                payloads.append(box)  # noqa: PERF401 - it is read meanwhile
 
     listening = asyncio.create_task(listen())
     await wait_until(lambda: other.signals.is_listening, 30)
-    heard.clear()
+    payloads.clear()
     await database.mailbox.post("a", b"x")
     # With SQLite one hears only that there is something.
-    await wait_until(lambda: bool({"a", ""} & set(heard)), 30)
+    await wait_until(lambda: bool({"a", ""} & set(payloads)), 30)
     assert await other.mailbox.take("a") == [b"x"]
     await cancel(listening)
     await other.close()

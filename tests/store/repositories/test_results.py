@@ -13,14 +13,16 @@ from toolyard.store.errors import DatabaseUnavailable
 from toolyard.types.account import Principal, User
 from toolyard.types.server import Trust
 
-KEPT = StoredResult("a long text", Trust.UNTRUSTED, "srv")
+STORED_RESULT = StoredResult("a long text", Trust.UNTRUSTED, "srv")
 
 
 async def test_a_users_results_go_with_the_user(
     database: Database, ann: User, bob: User, rows: Callable[[str], Awaitable[list[Any]]]
 ) -> None:
     for user in (ann, bob):
-        await database.results.for_principal(Principal(user.id)).save(make_handle(KEPT), KEPT)
+        await database.results.for_principal(Principal(user.id)).save(
+            make_handle(STORED_RESULT), STORED_RESULT
+        )
     await database.accounts.delete_user(ann.id)
     assert [row["principal"] for row in await rows("results")] == [bob.id]
 
@@ -28,10 +30,10 @@ async def test_a_users_results_go_with_the_user(
 async def test_other_replicas_read_them(
     database: Database, reopen: Callable[..., Awaitable[Database]]
 ) -> None:
-    await database.results.for_principal(Principal("ann")).save(make_handle(KEPT), KEPT)
-    there = (await reopen()).results.for_principal(Principal("ann"))
-    assert await there.has_any()
-    assert await there.read(make_handle(KEPT)) == KEPT
+    await database.results.for_principal(Principal("ann")).save(make_handle(STORED_RESULT), STORED_RESULT)
+    reopened_results = (await reopen()).results.for_principal(Principal("ann"))
+    assert await reopened_results.has_any()
+    assert await reopened_results.read(make_handle(STORED_RESULT)) == STORED_RESULT
 
 
 async def test_while_the_database_is_away_memory_serves(
@@ -41,23 +43,23 @@ async def test_while_the_database_is_away_memory_serves(
         raise DatabaseUnavailable("it is away")
 
     ann, bob = (database.results.for_principal(Principal(name)) for name in ("ann", "bob"))
-    with monkeypatch.context() as patched:
-        patched.setattr(database.executor, "write", away)
-        patched.setattr(database.executor, "read", away)
-        await ann.save("h", KEPT)
-        assert await ann.read("h") == KEPT
+    with monkeypatch.context() as patch:
+        patch.setattr(database.executor, "write", away)
+        patch.setattr(database.executor, "read", away)
+        await ann.save("h", STORED_RESULT)
+        assert await ann.read("h") == STORED_RESULT
         assert await ann.has_any()
         assert await bob.read("h") is None
         assert not await bob.has_any()
-    assert await ann.read("h") == KEPT
+    assert await ann.read("h") == STORED_RESULT
     assert "it is away" in caplog.text
 
 
-async def test_what_no_database_can_name_is_kept_in_memory(database: Database) -> None:
+async def test_results_with_unstorable_keys_are_kept_in_memory(database: Database) -> None:
     odd = database.results.for_principal(Principal("no\0name"))
     assert not await odd.has_any()
-    await odd.save("h", KEPT)
-    assert await odd.read("h") == KEPT
+    await odd.save("h", STORED_RESULT)
+    assert await odd.read("h") == STORED_RESULT
 
 
 async def test_the_bounds_can_be_others(
@@ -67,8 +69,8 @@ async def test_the_bounds_can_be_others(
         Principal("ann")
     )
     for text in ("one", "two"):
-        kept = StoredResult(text, Trust.TRUSTED)
-        await small.save(make_handle(kept), kept)
+        stored_result = StoredResult(text, Trust.TRUSTED)
+        await small.save(make_handle(stored_result), stored_result)
     assert [row["handle"] for row in await rows("results")] == [
         make_handle(StoredResult("two", Trust.TRUSTED))
     ]

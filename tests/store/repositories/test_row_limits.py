@@ -34,8 +34,8 @@ async def test_the_least_recently_used_session_of_a_user_ends_beyond_the_limit(
     people, now = accounts(database, max_sessions_per_user=2), time.time()
 
     async def sign_in(user: User, number: int) -> None:
-        made = BrowserSession(f"s{number}", user.id, now, now + 60, last_seen=now + number)
-        await people.add_session(f"d{number}", made)
+        browser_session = BrowserSession(f"s{number}", user.id, now, now + 60, last_seen=now + number)
+        await people.add_session(f"d{number}", browser_session)
 
     await sign_in(bob, 0)
     await sign_in(ann, 1)
@@ -53,8 +53,10 @@ async def test_pending_sign_ins_are_limited_for_one_server_and_at_the_identity_p
     await auth.put_pending(replace(pending, state="other", key="instance:2"))
     for number in range(4):
         await auth.put_pending(replace(pending, state=f"state-{number}", began_at=pending.began_at + number))
-    taken = [await auth.take_pending(state) for state in ("other", *(f"state-{n}" for n in range(4)))]
-    assert [each is not None for each in taken] == [True, False, False, True, True]
+    pending_states = [
+        await auth.take_pending(state) for state in ("other", *(f"state-{n}" for n in range(4)))
+    ]
+    assert [each is not None for each in pending_states] == [True, False, False, True, True]
     people = accounts(database, max_pending_sign_ins=2)
     for number in range(4):
         await people.put_sign_in(f"d{number}", b"body", 1_000.0 + number)
@@ -68,8 +70,10 @@ async def test_answered_approvals_and_standing_ones_are_limited_and_open_ones_st
     for number in range(6):
         await store.add(approval(number))
     for number in range(5):
-        made = grant(number, created_at=200.0 + number)
-        assert await store.answer("local", f"approval-{number}", yes=True, at=200.0 + number, grant=made)
+        access_grant = grant(number, created_at=200.0 + number)
+        assert await store.answer(
+            "local", f"approval-{number}", yes=True, at=200.0 + number, grant=access_grant
+        )
     assert [row["id"] for row in await rows("approvals")] == ["approval-3", "approval-4", "approval-5"]
     assert [row["id"] for row in await rows("grants")] == ["grant-2", "grant-3", "grant-4"]
 
@@ -78,8 +82,8 @@ async def test_a_user_has_so_many_instances_and_no_more(
     database: Database, instance: Instance, bob: User
 ) -> None:
     second = replace(instance, id="instance-2", slug="two")
-    with pytest.raises(LimitReached, match="the limit of 1 instance is reached") as refused:
+    with pytest.raises(LimitReached, match="the limit of 1 instance is reached") as exc_info:
         await database.registry.add_instance(second, max_per_user=1)
-    assert "instance_limit" in str(refused.value.hint)
+    assert "instance_limit" in str(exc_info.value.hint)
     await database.registry.add_instance(replace(second, user_id=bob.id), max_per_user=1)
     await database.registry.add_instance(replace(second, id="instance-3"), max_per_user=0)

@@ -42,11 +42,13 @@ async def everything(database: Database, database_url: str | None, tmp_path: Pat
     from toolyard.store.sql.tables import metadata
 
     def dump(connection: Any) -> bytes:
-        found: list[bytes] = []
+        byte_parts: list[bytes] = []
         for table in metadata.tables:
             for row in connection.execute(text(f"SELECT * FROM {table}")):
-                found += [bytes(x) if isinstance(x, bytes | memoryview) else str(x).encode() for x in row]
-        return b"\0".join(found)
+                byte_parts += [
+                    bytes(x) if isinstance(x, bytes | memoryview) else str(x).encode() for x in row
+                ]
+        return b"\0".join(byte_parts)
 
     return await database.executor.read(dump)
 
@@ -75,34 +77,34 @@ async def full(
 
 
 async def test_no_secret_is_readable(full: Database, database_url: str | None, tmp_path: Path) -> None:
-    stored = await everything(full, database_url, tmp_path)
+    stored_bytes = await everything(full, database_url, tmp_path)
     for secret in SECRETS:
-        for spelled in (
+        for encoded_secret in (
             secret.encode(),
             secret.encode("utf-16-le"),
             secret.encode().hex().encode(),
             base64.b64encode(secret.encode())[:-4],
             urllib.parse.quote(secret).encode(),
         ):
-            assert spelled not in stored, secret
+            assert encoded_secret not in stored_bytes, secret
 
 
-async def test_the_search_finds_what_is_not_secret(
+async def test_the_search_finds_public_values(
     full: Database, database_url: str | None, tmp_path: Path
 ) -> None:
     """The test above can fail."""
-    stored = await everything(full, database_url, tmp_path)
+    stored_bytes = await everything(full, database_url, tmp_path)
     for plain in ("https://api.example/mcp", "Changed", "instance:instance-1", "client-id"):
-        assert plain.encode() in stored
+        assert plain.encode() in stored_bytes
 
 
 async def test_the_secrets_are_there(
     full: Database, instance: Instance, grant: OAuthGrant, pending: PendingSignIn, client: OAuthClient
 ) -> None:
-    found = await full.registry.get_instance(instance.user_id, instance.id)
-    assert found is not None
-    assert found[0].value == "the-header-value"
-    assert found[1].choices[2].client_secret == "the-client-secret"
+    found_instance = await full.registry.get_instance(instance.user_id, instance.id)
+    assert found_instance is not None
+    assert found_instance[0].value == "the-header-value"
+    assert found_instance[1].choices[2].client_secret == "the-client-secret"
     assert await full.auth.get_grant(instance.grant_key) == grant
     assert await full.auth.take_pending("the-state") == pending
     assert await full.auth.get_client(client.issuer, client.redirect_uri) == client
@@ -112,13 +114,15 @@ async def test_the_secrets_are_there(
 async def test_the_key_file_says_nothing_about_the_key_in_use(tmp_path: Path) -> None:
     database = await Database.open(tmp_path, url=None, secret_key=None)
     text = (tmp_path / "secret.key").read_bytes().strip()
-    stored = b"".join(path.read_bytes() for path in tmp_path.glob("toolyard.db*"))
+    stored_bytes = b"".join(path.read_bytes() for path in tmp_path.glob("toolyard.db*"))
     await database.close()
-    assert text not in stored
+    assert text not in stored_bytes
 
 
 async def test_a_secret_never_shows_in_a_repr(full: Database, instance: Instance) -> None:
-    found = await full.registry.get_instance(instance.user_id, instance.id)
-    shown = repr((full, full.cipher, vars(full), found, await full.auth.get_grant(instance.grant_key)))
+    found_instance = await full.registry.get_instance(instance.user_id, instance.id)
+    text = repr(
+        (full, full.cipher, vars(full), found_instance, await full.auth.get_grant(instance.grant_key))
+    )
     for secret in SECRETS:
-        assert secret not in shown
+        assert secret not in text

@@ -21,8 +21,8 @@ async def test_a_pending_sign_in_is_taken_once(database: Database, pending: Pend
     auth = database.auth
     await auth.put_pending(pending)
     assert await auth.take_pending("another") is None
-    taken = await asyncio.gather(*(auth.take_pending(pending.state) for _ in range(10)))
-    assert [one for one in taken if one] == [pending]
+    results = await asyncio.gather(*(auth.take_pending(pending.state) for _ in range(10)))
+    assert [one for one in results if one] == [pending]
 
 
 async def test_old_pending_sign_ins_are_forgotten(
@@ -75,9 +75,9 @@ async def test_a_grant_is_swapped_by_one_of_many(database: Database, grant: OAut
     auth = database.auth
     await auth.put_grant("k", grant)
     news = [replace(grant, access_token=f"token {number}", serial=new_serial()) for number in range(20)]
-    swapped = await asyncio.gather(*(auth.swap_grant("k", grant.serial, new) for new in news))
-    assert sum(swapped) == 1
-    assert await auth.get_grant("k") == news[swapped.index(True)]
+    results = await asyncio.gather(*(auth.swap_grant("k", grant.serial, new) for new in news))
+    assert sum(results) == 1
+    assert await auth.get_grant("k") == news[results.index(True)]
     assert not await auth.swap_grant("k", grant.serial, grant)
     assert not await auth.swap_grant("nothing", grant.serial, grant)
     assert await auth.get_grant("nothing") is None
@@ -123,8 +123,8 @@ async def test_a_record_of_an_older_or_newer_version_is_read(database: Database,
     body = orjson.loads(database.cipher.decrypt(row.body, place))
     del body["wanted"]
     body["of_tomorrow"] = ["x"]
-    sealed = database.cipher.encrypt(orjson.dumps(body), place)
-    await database.executor.write(lambda c: c.execute(update(auth_grants).values(body=sealed)))
+    encrypted_body = database.cipher.encrypt(orjson.dumps(body), place)
+    await database.executor.write(lambda c: c.execute(update(auth_grants).values(body=encrypted_body)))
     assert await database.auth.get_grant("k") == replace(grant, wanted=())
 
 
@@ -156,12 +156,14 @@ async def test_a_client_that_does_not_open_is_not_there_and_that_is_told(
     await database.auth.put_client(client)
     await database.executor.write(lambda c: c.execute(update(auth_clients).values(body=b"of another key")))
     assert await database.auth.get_client(client.issuer, client.redirect_uri) is None
-    [told] = [record.getMessage() for record in caplog.records if record.name == "toolyard.store.auth"]
-    assert client.issuer in told
-    assert client.client_id not in told
+    [log_messages] = [
+        record.getMessage() for record in caplog.records if record.name == "toolyard.store.auth"
+    ]
+    assert client.issuer in log_messages
+    assert client.client_id not in log_messages
 
 
-async def test_what_cannot_be_encoded_is_refused_whole(database: Database, grant: OAuthGrant) -> None:
+async def test_unencodable_values_are_refused_whole(database: Database, grant: OAuthGrant) -> None:
     with pytest.raises(Unstorable):
         await database.auth.put_grant("k", replace(grant, access_token="\ud800"))
     with pytest.raises(Unstorable, match="NUL"):
@@ -170,9 +172,9 @@ async def test_what_cannot_be_encoded_is_refused_whole(database: Database, grant
     assert await database.auth.get_grant("k\0") is None
     # Inside of what is encrypted every character is welcome.
     await database.auth.put_grant("k", replace(grant, access_token="a\0b"))
-    found = await database.auth.get_grant("k")
-    assert found is not None
-    assert found.access_token == "a\0b"
+    found_grant = await database.auth.get_grant("k")
+    assert found_grant is not None
+    assert found_grant.access_token == "a\0b"
 
 
 # One refresh at a time.
@@ -201,7 +203,7 @@ async def test_tasks_refresh_one_after_the_other(database: Database) -> None:
         await asyncio.gather(beside("k1"), beside("k2"))
 
 
-async def test_two_who_have_it_open_refresh_one_after_the_other(
+async def test_two_processes_refresh_one_after_the_other(
     database: Database, reopen: Callable[..., Any]
 ) -> None:
     other: Database = await reopen()
@@ -214,8 +216,8 @@ async def test_two_who_have_it_open_refresh_one_after_the_other(
             order.append(f"{name} ends")
 
     await asyncio.gather(*(refresh(one, name) for one, name in ((database, "a"), (other, "b")) * 5))
-    for begun, ended in zip(order[::2], order[1::2], strict=True):
-        assert begun.split()[0] == ended.split()[0]
+    for begin_step, end_step in zip(order[::2], order[1::2], strict=True):
+        assert begin_step.split()[0] == end_step.split()[0]
 
 
 async def test_a_waiter_that_gives_up_leaves_the_lock_to_others(database: Database) -> None:
@@ -257,7 +259,7 @@ async def test_a_failed_refresh_lets_go(database: Database) -> None:
         pass
 
 
-async def test_those_who_wait_for_one_key_keep_nobody_else_waiting(database: Database) -> None:
+async def test_waiting_for_one_key_does_not_delay_other_keys(database: Database) -> None:
     async def refresh(key: str) -> None:
         async with database.auth.refresh_lock(key):
             pass

@@ -94,8 +94,8 @@ async def test_old_sums_are_deleted_and_newer_ones_kept(database: Database, pers
     for kept_days in (10, 0):
         await database.expiry.delete_expired(0, kept_days)
         assert len(await database.usage.sum_by(UsageGroup.DAY, first, last, person=person)) == 2
-    (left,) = await database.usage.sum_by(UsageGroup.TOOL, last - timedelta(9), last, person=person)
-    assert left.calls == 2
+    (usage,) = await database.usage.sum_by(UsageGroup.TOOL, last - timedelta(9), last, person=person)
+    assert usage.calls == 2
 
 
 async def test_whole_months_and_single_days_add_up(database: Database) -> None:

@@ -13,12 +13,12 @@ KEY = "sixteen letters!"
 
 
 @given(st.binary(max_size=200), st.text(max_size=40))
-def test_what_was_sealed_opens_at_its_place(secret: bytes, place: str) -> None:
+def test_encrypted_text_decrypts_only_at_its_place(secret: bytes, place: str) -> None:
     cipher = Cipher(KEY)
-    sealed = cipher.encrypt(secret, place)
-    assert cipher.decrypt(sealed, place) == secret
-    assert Cipher(KEY).decrypt(sealed, place) == secret
-    assert len(secret) < 4 or secret not in sealed
+    encrypted = cipher.encrypt(secret, place)
+    assert cipher.decrypt(encrypted, place) == secret
+    assert Cipher(KEY).decrypt(encrypted, place) == secret
+    assert len(secret) < 4 or secret not in encrypted
 
 
 @given(st.binary(max_size=50), st.text(max_size=20), st.text(max_size=20))
@@ -32,15 +32,15 @@ def test_nothing_opens_at_another_place(secret: bytes, place: str, other: str) -
 @given(st.data())
 def test_no_changed_byte_goes_unnoticed(data: st.DataObject) -> None:
     cipher = Cipher(KEY)
-    sealed = bytearray(cipher.encrypt(b"a secret", "place"))
-    at = data.draw(st.integers(0, len(sealed) - 1))
-    sealed[at] ^= data.draw(st.integers(1, 255))
+    encrypted = bytearray(cipher.encrypt(b"a secret", "place"))
+    at = data.draw(st.integers(0, len(encrypted) - 1))
+    encrypted[at] ^= data.draw(st.integers(1, 255))
     with pytest.raises(Unreadable):
-        cipher.decrypt(bytes(sealed), "place")
+        cipher.decrypt(bytes(encrypted), "place")
 
 
 @pytest.mark.parametrize("length", range(30))
-def test_what_was_cut_short_does_not_open(length: int) -> None:
+def test_truncated_text_does_not_decrypt(length: int) -> None:
     cipher = Cipher(KEY)
     with pytest.raises(Unreadable):
         cipher.decrypt(cipher.encrypt(b"xy", "place")[:length], "place")
@@ -58,10 +58,10 @@ def test_another_key_does_not_open() -> None:
 
 @pytest.mark.parametrize("key", ["", "x", "fifteen letters"])
 def test_a_short_key_is_refused_and_not_repeated(key: str) -> None:
-    with pytest.raises(KeyUnusable, match=f"has {len(key)} characters") as caught:
+    with pytest.raises(KeyUnusable, match=f"has {len(key)} characters") as exc_info:
         Cipher(key)
-    assert caught.value.hint is not None
-    assert len(key) < 2 or key not in str(caught.value)
+    assert exc_info.value.hint is not None
+    assert len(key) < 2 or key not in str(exc_info.value)
 
 
 def test_any_text_that_is_long_enough_is_a_key() -> None:

@@ -33,19 +33,19 @@ KEY = "a key for tests, long enough"
 
 @pytest.fixture
 async def replica(postgres_url: str, tmp_path: Path) -> Any:
-    opened = await Database.open(tmp_path, url=postgres_url, secret_key=KEY)
-    yield opened
-    await opened.close()
+    database = await Database.open(tmp_path, url=postgres_url, secret_key=KEY)
+    yield database
+    await database.close()
 
 
 def end_all(postgres_url: str) -> int:
     """What a restart of PostgreSQL, or a firewall, does to connections that wait in the pool."""
     with psycopg.connect(postgres_url, autocommit=True) as connection:
-        found = connection.execute(
+        backends = connection.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
             " WHERE datname = current_database() AND pid <> pg_backend_pid()"
         ).fetchall()
-    return len(found)
+    return len(backends)
 
 
 async def test_every_connection_is_bounded(replica: Database) -> None:
@@ -65,14 +65,14 @@ async def test_connections_that_ended_meanwhile_are_replaced(replica: Database, 
 
 async def test_transactions_that_block_each_other_are_tried_again(replica: Database) -> None:
     ann, bob = [await replica.accounts.add_user(name, Role.USER) for name in ("Ann", "Bob")]
-    tries, met = count(1), threading.Barrier(2)
+    tries, barrier = count(1), threading.Barrier(2)
 
     def both(first: User, second: User) -> Any:
         def work(connection: Any) -> None:
             number = next(tries)
             connection.execute(update(users).where(users.c.id == first.id).values(last_seen=1.0))
             if number <= 2:
-                met.wait(30)
+                barrier.wait(30)
             connection.execute(update(users).where(users.c.id == second.id).values(last_seen=2.0))
 
         return work
@@ -99,9 +99,9 @@ async def test_a_database_that_goes_away_is_said_and_comes_back(
         replica.accounts.list_users,
         lambda: replica.accounts.add_user("Ann", Role.USER),
     ):
-        with pytest.raises(DatabaseUnavailable, match="cannot be used") as caught:
+        with pytest.raises(DatabaseUnavailable, match="cannot be used") as exc_info:
             await work()
-        assert caught.value.hint
+        assert exc_info.value.hint
     with pytest.raises(DatabaseUnavailable, match="not currently accepting"):
         async with replica.auth.refresh_lock("k"):
             pass
@@ -117,27 +117,29 @@ async def test_a_lock_that_is_held_for_too_long_is_said(
 ) -> None:
     other: Database = await reopen(limits=TimeLimits(lock=0.2))
     async with database.auth.refresh_lock("k"):
-        with pytest.raises(DatabaseUnavailable, match=r"has held the lock .* for more than 0.2 s") as caught:
+        with pytest.raises(
+            DatabaseUnavailable, match=r"has held the lock .* for more than 0.2 s"
+        ) as exc_info:
             async with other.auth.refresh_lock("k"):
                 pass
-        assert "hangs" in str(caught.value.hint)
+        assert "hangs" in str(exc_info.value.hint)
 
 
 async def test_closing_does_not_wait_for_a_database_that_hangs(postgres_url: str, tmp_path: Path) -> None:
     database = await Database.open(tmp_path, url=postgres_url, secret_key=KEY, limits=TimeLimits(close=0.2))
-    begun = [threading.Event() for _ in range(dialects.POSTGRESQL_POOL_SIZE)]
+    start_events = [threading.Event() for _ in range(dialects.POSTGRESQL_POOL_SIZE)]
 
     def hang(connection: Any, begin: threading.Event) -> None:
         connection.execute(text("SELECT set_config('statement_timeout', '0', false)"))
         begin.set()
         connection.execute(text("SELECT pg_sleep(300)"))
 
-    ways = (database.executor.read, database.executor.write) * (len(begun) // 2)
-    pairs = zip(ways, begun, strict=True)
+    ways = (database.executor.read, database.executor.write) * (len(start_events) // 2)
+    pairs = zip(ways, start_events, strict=True)
     work = [asyncio.ensure_future(way(partial(hang, begin=begin))) for way, begin in pairs]
     late = asyncio.ensure_future(database.ping())
     try:
-        for begin in begun:
+        for begin in start_events:
             assert await asyncio.to_thread(begin.wait, 30)
         async with asyncio.timeout(60):
             await database.close()
@@ -157,9 +159,9 @@ async def test_a_database_that_is_locked_for_too_long_is_said(tmp_path: Path) ->
     database = await Database.open(tmp_path, url=None, secret_key=KEY, limits=TimeLimits(busy=0.2))
     other = sqlite3.connect(tmp_path / "toolyard.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    with pytest.raises(DatabaseUnavailable, match="locked") as caught:
+    with pytest.raises(DatabaseUnavailable, match="locked") as exc_info:
         await database.accounts.add_user("Ann", Role.USER)
-    assert "another process has locked the file" in str(caught.value.hint)
+    assert "another process has locked the file" in str(exc_info.value.hint)
     # Who reads does not wait for who writes.
     assert await database.accounts.list_users() == []
     other.execute("COMMIT")
@@ -171,9 +173,9 @@ async def test_a_database_that_is_locked_for_too_long_is_said(tmp_path: Path) ->
 async def test_a_new_database_that_is_locked_for_too_long_is_said(tmp_path: Path) -> None:
     other = sqlite3.connect(tmp_path / "toolyard.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    with pytest.raises(DatabaseUnavailable, match="locked") as caught:
+    with pytest.raises(DatabaseUnavailable, match="locked") as exc_info:
         await Database.open(tmp_path, url=None, secret_key=KEY, limits=TimeLimits(busy=0.2))
-    assert "another process has locked the file" in str(caught.value.hint)
+    assert "another process has locked the file" in str(exc_info.value.hint)
     other.close()
     await (await Database.open(tmp_path, url=None, secret_key=KEY)).close()
 
@@ -186,9 +188,9 @@ async def test_a_disk_that_is_full_is_said_and_nothing_is_lost(tmp_path: Path) -
     from toolyard.types.registry import RegistryServer
 
     large = RegistryServer("S", "http://x", id="s", description="x" * 900_000)
-    with pytest.raises(DatabaseUnavailable, match="full") as caught:
+    with pytest.raises(DatabaseUnavailable, match="full") as exc_info:
         await database.registry.add_server(large)
-    assert "free some disk space" in str(caught.value.hint)
+    assert "free some disk space" in str(exc_info.value.hint)
     assert [user.name for user in await database.accounts.list_users()] == ["Ann"]
     assert await database.registry.list_servers() == []
     await database.executor.write(lambda c: c.exec_driver_sql("PRAGMA max_page_count = 100000").scalar())
@@ -201,16 +203,16 @@ async def test_a_file_that_is_removed_or_replaced_is_not_written_to_any_more(
     tmp_path: Path, fault: str
 ) -> None:
     database = await Database.open(tmp_path, url=None, secret_key=None)
-    file, kept = tmp_path / "toolyard.db", tmp_path / "kept.db"
+    file, kept_bytes = tmp_path / "toolyard.db", tmp_path / "kept.db"
     await database.ping()
-    file.rename(kept)
+    file.rename(kept_bytes)
     if fault == "replaced":
-        file.write_bytes(kept.read_bytes())
+        file.write_bytes(kept_bytes.read_bytes())
     for use in (database.ping(), database.config_pins.save(PinKey("server"), PinEntry(pins=b"lost"))):
-        with pytest.raises(DatabaseUnavailable, match="removed or replaced") as caught:
+        with pytest.raises(DatabaseUnavailable, match="removed or replaced") as exc_info:
             await use
-        assert "restart" in str(caught.value.hint)
-    kept.replace(file)
+        assert "restart" in str(exc_info.value.hint)
+    kept_bytes.replace(file)
     await database.ping()
     assert await database.config_pins.save(PinKey("server"), PinEntry(pins=b"stored"))
     await database.close()

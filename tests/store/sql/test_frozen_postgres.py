@@ -27,27 +27,27 @@ HANG_GUARD = 60
 
 
 @pytest.fixture
-async def proxied(postgres_url: str) -> AsyncIterator[tuple[FreezableProxy, str]]:
-    async with run_freezable_proxy(postgres_url) as found:
-        yield found
+async def proxy_and_url(postgres_url: str) -> AsyncIterator[tuple[FreezableProxy, str]]:
+    async with run_freezable_proxy(postgres_url) as freezable_proxy:
+        yield freezable_proxy
 
 
 @pytest.fixture
-def proxy(proxied: tuple[FreezableProxy, str]) -> FreezableProxy:
-    return proxied[0]
+def proxy(proxy_and_url: tuple[FreezableProxy, str]) -> FreezableProxy:
+    return proxy_and_url[0]
 
 
 @pytest.fixture
-def url(proxied: tuple[FreezableProxy, str]) -> str:
-    return proxied[1] + "&connect_timeout=2"
+def url(proxy_and_url: tuple[FreezableProxy, str]) -> str:
+    return proxy_and_url[1] + "&connect_timeout=2"
 
 
 @pytest.fixture
 async def replica(proxy: FreezableProxy, url: str, tmp_path: Path) -> AsyncIterator[Database]:
-    opened = await Database.open(tmp_path, url=url, secret_key=KEY, limits=LIMITS)
-    yield opened
+    database = await Database.open(tmp_path, url=url, secret_key=KEY, limits=LIMITS)
+    yield database
     proxy.thaw()
-    await opened.close()
+    await database.close()
 
 
 async def test_every_kind_of_statement_on_an_open_connection_ends(
@@ -85,8 +85,8 @@ async def test_a_crowd_of_calls_ends_after_one_time_limit(replica: Database, pro
             *(replica.accounts.list_users() for _ in range(500)), return_exceptions=True
         )
     assert {type(one) for one in outcomes} == {DatabaseUnavailable}
-    refused = [one for one in outcomes if "Toolyard is trying a new connection" in str(one)]
-    assert len(refused) > 400
+    refusals = [one for one in outcomes if "Toolyard is trying a new connection" in str(one)]
+    assert len(refusals) > 400
     proxy.thaw()
     async with asyncio.timeout(HANG_GUARD):
         while True:
@@ -124,11 +124,11 @@ async def test_a_lock_between_replicas_is_not_waited_for(replica: Database, prox
                 pass
 
 
-async def test_whoever_listens_for_other_replicas_notices_and_hears_them_again(
+async def test_a_listener_for_other_replicas_notices_the_failure_and_recovers(
     replica: Database, proxy: FreezableProxy, postgres_url: str, tmp_path: Path
 ) -> None:
-    async with aclosing(replica.signals.listen(REGISTRY_CHANNEL)) as heard:
-        assert await anext(heard) == ""
+    async with aclosing(replica.signals.listen(REGISTRY_CHANNEL)) as signals:
+        assert await anext(signals) == ""
         async with asyncio.timeout(HANG_GUARD):
             while not replica.signals.is_listening:
                 await asyncio.sleep(0.05)
@@ -139,11 +139,11 @@ async def test_whoever_listens_for_other_replicas_notices_and_hears_them_again(
             while not replica.signals.is_listening:
                 await asyncio.sleep(0.05)
             # Something may have been missed.
-            assert await anext(heard) == ""
+            assert await anext(signals) == ""
             other = await Database.open(tmp_path, url=postgres_url, secret_key=KEY)
             await other.signals.send(REGISTRY_CHANNEL, "changed")
             await other.close()
-            assert await anext(heard) == "changed"
+            assert await anext(signals) == "changed"
 
 
 async def test_opening_ends_where_the_server_is_frozen_from_the_start(
@@ -240,10 +240,10 @@ async def test_work_that_begins_in_time_is_not_ended_by_the_limit_of_the_queue(t
         end.wait(30)
         return "done"
 
-    running = asyncio.ensure_future(database.executor.write(work))
+    task = asyncio.ensure_future(database.executor.write(work))
     assert await asyncio.to_thread(begun.wait, 30)
     with pytest.raises(DatabaseUnavailable, match="became free within"):
         await database.executor.write(work)
     end.set()
-    assert await running == "done"
+    assert await task == "done"
     await database.close()

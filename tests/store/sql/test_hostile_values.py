@@ -24,14 +24,14 @@ STRANGE = [
     "\ufeff\ufffe\uffff",
     "\U0010ffff",
 ]
-REFUSED = {"NUL": "a\0b", "half a character": "a\ud800b"}
+REFUSED_TEXTS = {"NUL": "a\0b", "half a character": "a\ud800b"}
 
 
 @pytest.mark.parametrize("text", STRANGE)
 async def test_strange_texts_come_back_as_they_were(database: Database, ann: User, text: str) -> None:
-    added = await database.accounts.add_user(text, Role.USER, subject=text)
-    assert await database.accounts.find_user_by_name(text) == added
-    assert await database.accounts.find_user_by_subject(text) == added
+    user = await database.accounts.add_user(text, Role.USER, subject=text)
+    assert await database.accounts.find_user_by_name(text) == user
+    assert await database.accounts.find_user_by_subject(text) == user
     server = RegistryServer(
         text,
         text,
@@ -51,19 +51,19 @@ async def test_strange_texts_come_back_as_they_were(database: Database, ann: Use
     assert await database.registry.delete_server(text)
 
 
-@pytest.mark.parametrize(("why", "text"), REFUSED.items())
-async def test_what_cannot_be_stored_is_refused_in_words(
+@pytest.mark.parametrize(("why", "text"), REFUSED_TEXTS.items())
+async def test_unstorable_values_are_refused_with_a_message(
     database: Database, ann: User, server: RegistryServer, instance: Instance, why: str, text: str
 ) -> None:
     token = ApiToken("t", ann.id, text, TokenScope(frozenset({Right.READ})), 1.0)
-    scoped = replace(token, name="x", scope=TokenScope(frozenset({Right.READ}), tools=("ok", text)))
+    scoped_token = replace(token, name="x", scope=TokenScope(frozenset({Right.READ}), tools=("ok", text)))
     twin = replace(instance, id="two", slug="two")
     attempts: list[Callable[[], Awaitable[Any]]] = [
         lambda: database.accounts.add_user(text, Role.USER),
         lambda: database.accounts.add_user("x", Role.USER, subject=text),
         lambda: database.accounts.rename_user(ann.id, text),
         lambda: database.accounts.add_token("d", token),
-        lambda: database.accounts.add_token("d", scoped),
+        lambda: database.accounts.add_token("d", scoped_token),
         lambda: database.accounts.set_verified_email(ann.id, text),
         lambda: database.registry.add_server(replace(server, id="two", name=text)),
         lambda: database.registry.save_server(replace(server, url=text)),
@@ -77,9 +77,9 @@ async def test_what_cannot_be_stored_is_refused_in_words(
         lambda: database.auth.bind_issuer("https://x.example", "us", text, for_secret=True),
     ]
     for attempt in attempts:
-        with pytest.raises(Unstorable, match=why) as caught:
+        with pytest.raises(Unstorable, match=why) as exc_info:
             await attempt()
-        assert text not in str(caught.value)
+        assert text not in str(exc_info.value)
     # Nothing of it was written, not even in part.
     assert [user.name for user in await database.accounts.list_users()] == ["Ann"]
     assert await database.registry.list_servers() == [server]
@@ -87,8 +87,8 @@ async def test_what_cannot_be_stored_is_refused_in_words(
     assert await database.accounts.list_tokens(ann.id) == []
 
 
-@pytest.mark.parametrize("text", REFUSED.values())
-async def test_what_cannot_be_stored_is_the_name_of_nothing(
+@pytest.mark.parametrize("text", REFUSED_TEXTS.values())
+async def test_unstorable_names_match_nothing(
     database: Database, ann: User, instance: Instance, text: str
 ) -> None:
     people, registry, auth = database.accounts, database.registry, database.auth
@@ -113,12 +113,12 @@ async def test_what_cannot_be_stored_is_the_name_of_nothing(
         assert await missing is None
     for nothing in (people.list_tokens(text), registry.list_instances(text)):
         assert list(await nothing) == []
-    for refused in (
+    for operation in (
         people.delete_token(ann.id, text),
         registry.delete_server(text),
         registry.delete_instance(ann.id, text),
     ):
-        assert await refused is False
+        assert await operation is False
     for quiet in (
         people.set_role(text, Role.ADMIN),
         people.set_disabled(text, True),
@@ -152,8 +152,8 @@ async def test_names_that_are_too_long_are_refused_alike(
             await attempt()
     # The longest that is allowed fits into every index, though each of its characters has four bytes.
     name = "".join(chr(0x20000 + number) for number in range(500))
-    added = await database.accounts.add_user(name, Role.USER)
-    assert await database.accounts.find_user_by_name(name) == added
+    user = await database.accounts.add_user(name, Role.USER)
+    assert await database.accounts.find_user_by_name(name) == user
     assert await database.accounts.find_user_by_name(long) is None
 
 
@@ -162,7 +162,7 @@ async def test_large_values_come_back(
 ) -> None:
     large = "v" * 900_000
     many = tuple(f"tool {number}" for number in range(20_000))
-    changed = replace(instance, value=large, tool_filter=many)
-    assert await database.registry.save_instance(changed)
-    found = await database.registry.get_instance(ann.id, instance.id)
-    assert found == (changed, server)
+    changed_instance = replace(instance, value=large, tool_filter=many)
+    assert await database.registry.save_instance(changed_instance)
+    found_instance = await database.registry.get_instance(ann.id, instance.id)
+    assert found_instance == (changed_instance, server)

@@ -35,10 +35,10 @@ async def tables(database: Database) -> set[str]:
 @contextmanager
 def code_of_revision(revision: str) -> Iterator[None]:
     """Make a new database get the tables of an older version, from the migration scripts."""
-    with pytest.MonkeyPatch.context() as patched:
+    with pytest.MonkeyPatch.context() as patch:
         for module in (migrate, open):
-            patched.setattr(module, "HEAD", revision)
-        patched.setattr(migrate, "create_schema", lambda connection: migrate.upgrade_schema(connection, None))
+            patch.setattr(module, "HEAD", revision)
+        patch.setattr(migrate, "create_schema", lambda connection: migrate.upgrade_schema(connection, None))
         yield
 
 
@@ -113,8 +113,8 @@ async def test_roles_that_were_granted_and_open_invites_survive_the_upgrade(
     )
 
     def fill(connection: Any) -> None:
-        for id_, password, subject, seen, _ in accounts:
-            values = {"id": id_, "password": password, "subject": subject, "seen": seen, "no": False}
+        for id_, password, subject, account, _ in accounts:
+            values = {"id": id_, "password": password, "subject": subject, "seen": account, "no": False}
             connection.execute(text(add_user), values)
         for name in ("invited", "somebody who is gone"):
             connection.execute(text(add_invite), {"name": name})
@@ -131,7 +131,7 @@ async def test_roles_that_were_granted_and_open_invites_survive_the_upgrade(
     await database.close()
 
 
-async def test_people_who_were_there_before_are_not_shown_the_first_steps(
+async def test_existing_users_do_not_get_the_first_steps(
     old: str, database_url: str | None, tmp_path: Path
 ) -> None:
     database = await open_database(tmp_path, database_url)
@@ -147,22 +147,20 @@ async def test_people_who_were_there_before_are_not_shown_the_first_steps(
     await database.close()
 
 
-async def test_of_many_who_open_it_at_once_one_changes_it(
+async def test_of_many_simultaneous_openers_one_migrates(
     old: str, database_url: str | None, tmp_path: Path
 ) -> None:
-    opened = await asyncio.gather(*(open_database(tmp_path, database_url) for _ in range(4)))
-    for database in opened:
+    results = await asyncio.gather(*(open_database(tmp_path, database_url) for _ in range(4)))
+    for database in results:
         assert await database.accounts.get_user(old) is not None
         assert await database.chats.list_chats(old) == []
         await database.close()
 
 
-async def test_whoever_comes_while_another_changes_the_tables_waits_however_long_that_takes(
-    postgres_url: str, tmp_path: Path
-) -> None:
+async def test_an_opener_waits_for_a_migration_of_any_length(postgres_url: str, tmp_path: Path) -> None:
     import psycopg
 
-    waiting = (
+    waiting_query = (
         "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
         " AND wait_event_type = 'Lock' AND clock_timestamp() - query_start > interval '400 milliseconds'"
     )
@@ -173,7 +171,7 @@ async def test_whoever_comes_while_another_changes_the_tables_waits_however_long
             Database.open(tmp_path, url=postgres_url, secret_key=KEY, limits=limits)
         )
         async with asyncio.timeout(60):
-            while not opening_it.done() and (await (await other.execute(waiting)).fetchone()) == (0,):
+            while not opening_it.done() and (await (await other.execute(waiting_query)).fetchone()) == (0,):
                 await asyncio.sleep(0.05)
         await other.execute("SELECT pg_advisory_unlock(%s)", (migrate.MIGRATION_LOCK_ID,))
         database = await opening_it

@@ -53,8 +53,10 @@ async def test_everything_is_private_from_the_start(tmp_path: Path) -> None:
         database = await Database.open(data, url=None, secret_key=None)
         await database.accounts.add_user("Ann", Role.USER)
         async with database.auth.refresh_lock("k"):
-            made = {path.relative_to(data).parts[0]: path for path in data.rglob("*")}
-            assert {"toolyard.db", "toolyard.db-wal", "toolyard.db-shm", "secret.key", "locks"} <= set(made)
+            files_by_name = {path.relative_to(data).parts[0]: path for path in data.rglob("*")}
+            assert {"toolyard.db", "toolyard.db-wal", "toolyard.db-shm", "secret.key", "locks"} <= set(
+                files_by_name
+            )
             for path in data.rglob("*"):
                 assert mode(path) == (0o700 if path.is_dir() else 0o600), path
         await database.close()
@@ -75,7 +77,7 @@ async def test_nothing_is_left_beside_the_database_and_its_key(tmp_path: Path) -
     assert {path.name for path in tmp_path.iterdir()} == {"toolyard.db", "secret.key"}
 
 
-async def test_what_was_answered_is_on_the_disk(tmp_path: Path) -> None:
+async def test_acknowledged_writes_are_on_the_disk(tmp_path: Path) -> None:
     database = await Database.open(tmp_path, url=None, secret_key=None)
     settings = await database.executor.write(
         lambda c: [
@@ -99,24 +101,24 @@ async def test_a_copy_that_does_not_write_ahead_does_so_again(tmp_path: Path) ->
 
 async def test_a_folder_that_cannot_be_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(DatabaseUnusable, match="file/data cannot be used") as caught:
+    with pytest.raises(DatabaseUnusable, match="file/data cannot be used") as exc_info:
         await open_close(tmp_path / "file/data")
-    assert "TOOLYARD_DATA_DIR" in str(caught.value.hint)
+    assert "TOOLYARD_DATA_DIR" in str(exc_info.value.hint)
 
 
 async def test_a_folder_in_which_nothing_more_can_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "toolyard.db.lock").mkdir()
-    with pytest.raises(DatabaseUnusable, match=f"{tmp_path} cannot be used") as caught:
+    with pytest.raises(DatabaseUnusable, match=f"{tmp_path} cannot be used") as exc_info:
         await open_close(tmp_path)
-    assert (caught.value.exit_code, bool(caught.value.hint)) == (2, True)
+    assert (exc_info.value.exit_code, bool(exc_info.value.hint)) == (2, True)
 
 
-async def test_a_file_that_is_no_database_is_left_alone(tmp_path: Path) -> None:
+async def test_a_file_that_is_not_a_database_is_left_alone(tmp_path: Path) -> None:
     words = b"this is somebody's diary, and no database at all\n" * 100
     (tmp_path / "toolyard.db").write_bytes(words)
-    with pytest.raises(DatabaseUnavailable, match="file is not a database") as caught:
+    with pytest.raises(DatabaseUnavailable, match="file is not a database") as exc_info:
         await open_close(tmp_path)
-    assert "restore a backup" in str(caught.value.hint)
+    assert "restore a backup" in str(exc_info.value.hint)
     assert (tmp_path / "toolyard.db").read_bytes() == words
 
 
@@ -143,28 +145,28 @@ async def test_another_key_is_refused_before_anything_is_written(
 ) -> None:
     await database.accounts.add_user("Ann", Role.USER)
     before = sorted(path.name for path in (tmp_path / "data").glob("*"))
-    with pytest.raises(WrongKey, match="another secret key") as caught:
+    with pytest.raises(WrongKey, match="another secret key") as exc_info:
         await open_close(tmp_path / "data", url=database_url, secret_key="another key, long enough")
-    assert "TOOLYARD_SECRET_KEY" in str(caught.value.hint)
-    assert "another key, long" not in str(caught.value)
+    assert "TOOLYARD_SECRET_KEY" in str(exc_info.value.hint)
+    assert "another key, long" not in str(exc_info.value)
     assert sorted(path.name for path in (tmp_path / "data").glob("*")) == before
     await open_close(tmp_path / "data", url=database_url, secret_key=KEY)
 
 
 async def test_a_given_key_does_not_replace_the_key_file(tmp_path: Path) -> None:
     await open_close(tmp_path)
-    with pytest.raises(WrongKey, match="another secret key") as caught:
+    with pytest.raises(WrongKey, match="another secret key") as exc_info:
         await open_close(tmp_path, secret_key=KEY)
-    assert "unset it to use the key file" in str(caught.value.hint)
+    assert "unset it to use the key file" in str(exc_info.value.hint)
 
 
 @pytest.mark.parametrize("made_with", [None, KEY])
 async def test_a_lost_key_is_not_replaced_by_a_new_one(tmp_path: Path, made_with: str | None) -> None:
     await open_close(tmp_path, secret_key=made_with)
     (tmp_path / "secret.key").unlink(missing_ok=True)
-    with pytest.raises(KeyMissing, match="its key file") as caught:
+    with pytest.raises(KeyMissing, match="its key file") as exc_info:
         await open_close(tmp_path)
-    assert "backup" in str(caught.value.hint)
+    assert "backup" in str(exc_info.value.hint)
     assert not (tmp_path / "secret.key").exists()
 
 
@@ -172,9 +174,9 @@ async def test_a_lost_key_is_not_replaced_by_a_new_one(tmp_path: Path, made_with
 async def test_a_broken_key_file_is_refused(tmp_path: Path, text: bytes) -> None:
     (tmp_path / "secret.key").write_bytes(text)
     (tmp_path / "secret.key").chmod(0o600)
-    with pytest.raises(KeyUnusable) as caught:
+    with pytest.raises(KeyUnusable) as exc_info:
         await open_close(tmp_path)
-    assert caught.value.hint
+    assert exc_info.value.hint
     assert (tmp_path / "secret.key").read_bytes() == text
 
 
@@ -194,19 +196,19 @@ async def test_a_key_file_that_cannot_be_made_private_is_refused(
     await open_close(tmp_path)
     (tmp_path / "secret.key").chmod(0o640)
 
-    def refused(path: Path, mode: int) -> None:
+    def refuse_chmod(path: Path, mode: int) -> None:
         raise PermissionError(1, "Operation not permitted")
 
-    monkeypatch.setattr(Path, "chmod", refused)
-    with pytest.raises(KeyUnusable, match="can read the key file") as caught:
+    monkeypatch.setattr(Path, "chmod", refuse_chmod)
+    with pytest.raises(KeyUnusable, match="can read the key file") as exc_info:
         await open_close(tmp_path)
-    assert "chmod 600" in str(caught.value.hint)
+    assert "chmod 600" in str(exc_info.value.hint)
 
 
 async def test_postgresql_needs_a_key(postgres_url: str, tmp_path: Path) -> None:
-    with pytest.raises(KeyMissing, match="no secret key") as caught:
+    with pytest.raises(KeyMissing, match="no secret key") as exc_info:
         await open_close(tmp_path, url=postgres_url)
-    assert "TOOLYARD_SECRET_KEY" in str(caught.value.hint)
+    assert "TOOLYARD_SECRET_KEY" in str(exc_info.value.hint)
     with pytest.raises(KeyUnusable, match="has 5 characters"):
         await open_close(tmp_path, url=postgres_url, secret_key="short")
     assert list(tmp_path.iterdir()) == []
@@ -240,37 +242,37 @@ async def test_every_spelling_of_postgresql_is_understood(
     ],
 )
 async def test_other_urls_are_refused_without_their_password(tmp_path: Path, url: str) -> None:
-    with pytest.raises(DatabaseUnusable) as caught:
+    with pytest.raises(DatabaseUnusable) as exc_info:
         await open_close(tmp_path, url=url, secret_key=KEY)
-    assert "postgresql://" in str(caught.value.hint)
-    assert PASSWORD not in _everything(caught.value)
+    assert "postgresql://" in str(exc_info.value.hint)
+    assert PASSWORD not in _everything(exc_info.value)
 
 
 @pytest.mark.parametrize("password", ["one@two", "one@two/three"])
 async def test_a_password_with_an_at_sign_is_not_taken_for_a_host(tmp_path: Path, password: str) -> None:
-    with pytest.raises(DatabaseUnusable, match="more than one @") as caught:
+    with pytest.raises(DatabaseUnusable, match="more than one @") as exc_info:
         await open_close(tmp_path, url=f"postgresql://ann:{password}@127.0.0.1/db", secret_key=KEY)
-    assert "%40" in str(caught.value.hint)
-    assert "two" not in _everything(caught.value)
+    assert "%40" in str(exc_info.value.hint)
+    assert "two" not in _everything(exc_info.value)
 
 
 async def test_a_database_that_is_not_there_is_said_without_the_password(
     postgres_url: str, tmp_path: Path
 ) -> None:
-    with socket.socket() as closed:
-        closed.bind(("127.0.0.1", 0))
-        port = closed.getsockname()[1]
-        with pytest.raises(DatabaseUnavailable, match="refused") as caught:
+    with socket.socket() as closed_socket:
+        closed_socket.bind(("127.0.0.1", 0))
+        port = closed_socket.getsockname()[1]
+        with pytest.raises(DatabaseUnavailable, match="refused") as exc_info:
             url = f"postgresql://ann:{PASSWORD}@127.0.0.1:{port}/db?application_name=x&password={PASSWORD}"
             await open_close(tmp_path, url=url, secret_key=KEY)
-    assert f"127.0.0.1:{port}/db" in caught.value.cause
-    assert "check that PostgreSQL is running" in str(caught.value.hint)
-    assert PASSWORD not in _everything(caught.value)
+    assert f"127.0.0.1:{port}/db" in exc_info.value.cause
+    assert "check that PostgreSQL is running" in str(exc_info.value.hint)
+    assert PASSWORD not in _everything(exc_info.value)
 
     missing = postgres_url.replace("postgres:@/test_", f"postgres:{PASSWORD}@/missing_")
-    with pytest.raises(DatabaseUnavailable, match="does not exist") as caught:
+    with pytest.raises(DatabaseUnavailable, match="does not exist") as exc_info:
         await open_close(tmp_path, url=missing, secret_key=KEY)
-    assert PASSWORD not in _everything(caught.value)
+    assert PASSWORD not in _everything(exc_info.value)
 
 
 def _everything(error: BaseException) -> str:
@@ -291,9 +293,9 @@ async def test_a_database_that_stores_other_characters_is_refused(postgres_url: 
         )
     base, _, host = postgres_url.partition("?")
     url = f"{base.rsplit('/', 1)[0]}/{name}?{host}"
-    with pytest.raises(DatabaseUnusable, match="LATIN1") as caught:
+    with pytest.raises(DatabaseUnusable, match="LATIN1") as exc_info:
         await open_close(tmp_path, url=url, secret_key=KEY)
-    assert "UTF8" in str(caught.value.hint)
+    assert "UTF8" in str(exc_info.value.hint)
 
 
 # Tables.
@@ -356,8 +358,10 @@ async def test_columns_that_differ_are_noticed(database: Database) -> None:
         connection.execute(text("DROP INDEX ix_sessions_user_id"))
 
     await database.executor.write(change)
-    found = await database.executor.read(lambda c: compare_metadata(MigrationContext.configure(c), metadata))
-    assert {difference[0] for difference in found} == {"remove_column", "add_index"}
+    differences = await database.executor.read(
+        lambda c: compare_metadata(MigrationContext.configure(c), metadata)
+    )
+    assert {difference[0] for difference in differences} == {"remove_column", "add_index"}
 
 
 async def test_a_database_of_a_later_version_is_refused_and_left_alone(
@@ -368,9 +372,9 @@ async def test_a_database_of_a_later_version_is_refused_and_left_alone(
     await database.executor.write(
         lambda c: c.execute(text("UPDATE alembic_version SET version_num = '9999'"))
     )
-    with pytest.raises(DatabaseNewer, match=rf"later version of Toolyard .*9999.*{migrate.HEAD}") as caught:
+    with pytest.raises(DatabaseNewer, match=rf"later version of Toolyard .*9999.*{migrate.HEAD}") as exc_info:
         await open_close(tmp_path / "data", url=database_url, secret_key=KEY)
-    assert "update Toolyard" in str(caught.value.hint)
+    assert "update Toolyard" in str(exc_info.value.hint)
     query = text("SELECT version_num FROM alembic_version")
     assert await database.executor.read(lambda c: c.execute(query).scalar()) == "9999"
 
@@ -455,7 +459,7 @@ async def test_after_closing_everything_says_so(database: Database) -> None:
             await work()
 
 
-async def test_work_whose_caller_gave_up_harms_nobody(database: Database) -> None:
+async def test_abandoned_work_harms_no_other_caller(database: Database) -> None:
     """Requests are cancelled at any moment; connections must come back to the pool."""
     for number in range(60):
         task = asyncio.create_task(database.accounts.add_user(f"user {number}", Role.USER))

@@ -42,7 +42,7 @@ async def disk() -> Disk:
 
 
 @pytest.fixture
-async def shared(disk: Disk) -> WriteBatcher[int, str]:
+async def batcher(disk: Disk) -> WriteBatcher[int, str]:
     return WriteBatcher(disk.write, lambda item: item)
 
 
@@ -50,7 +50,7 @@ def put(shared: WriteBatcher[int, str], *items: int) -> list[asyncio.Task[str]]:
     return [asyncio.create_task(shared.put(item)) for item in items]
 
 
-async def held(disk: Disk, shared: WriteBatcher[int, str], wait_until: Any) -> asyncio.Task[str]:
+async def start_write(disk: Disk, shared: WriteBatcher[int, str], wait_until: Any) -> asyncio.Task[str]:
     """One that is being written, and is not done."""
     disk.go_on.clear()
     (first,) = put(shared, 0)
@@ -59,17 +59,17 @@ async def held(disk: Disk, shared: WriteBatcher[int, str], wait_until: Any) -> a
 
 
 async def test_items_put_during_a_write_form_the_next_batch(
-    disk: Disk, shared: WriteBatcher[int, str], wait_until: Callable[..., Awaitable[None]]
+    disk: Disk, batcher: WriteBatcher[int, str], wait_until: Callable[..., Awaitable[None]]
 ) -> None:
-    first = await held(disk, shared, wait_until)
-    later = put(shared, 3, 1, 2)
+    first = await start_write(disk, batcher, wait_until)
+    later = put(batcher, 3, 1, 2)
     await asyncio.sleep(0)
     disk.go_on.set()
     assert await asyncio.gather(first, *later) == ["wrote 0", "wrote 3", "wrote 1", "wrote 2"]
     assert disk.batches == [[0], [3, 1, 2]]
     # Nothing waits, nothing runs, and the next goes at once.
     me = asyncio.current_task()
-    assert await shared.put(5) == "wrote 5"
+    assert await batcher.put(5) == "wrote 5"
     await wait_until(lambda: asyncio.all_tasks() == {me})
 
 
@@ -77,9 +77,9 @@ async def test_items_put_during_a_write_form_the_next_batch(
 async def test_a_batch_has_bounds(
     disk: Disk, wait_until: Callable[..., Awaitable[None]], limits: dict[str, int]
 ) -> None:
-    shared: WriteBatcher[int, str] = WriteBatcher(disk.write, lambda item: item, **limits)
-    first = await held(disk, shared, wait_until)
-    later = put(shared, 10, 11, 12, 13, 14)
+    write_batcher: WriteBatcher[int, str] = WriteBatcher(disk.write, lambda item: item, **limits)
+    first = await start_write(disk, write_batcher, wait_until)
+    later = put(write_batcher, 10, 11, 12, 13, 14)
     await asyncio.sleep(0)
     disk.go_on.set()
     await asyncio.gather(first, *later)
@@ -87,10 +87,10 @@ async def test_a_batch_has_bounds(
 
 
 async def test_a_cancelled_item_is_not_written(
-    disk: Disk, shared: WriteBatcher[int, str], wait_until: Callable[..., Awaitable[None]]
+    disk: Disk, batcher: WriteBatcher[int, str], wait_until: Callable[..., Awaitable[None]]
 ) -> None:
-    first = await held(disk, shared, wait_until)
-    second, third = put(shared, 1, 2)
+    first = await start_write(disk, batcher, wait_until)
+    second, third = put(batcher, 1, 2)
     await asyncio.sleep(0)
     await cancel(first, second)
     disk.go_on.set()
@@ -98,12 +98,12 @@ async def test_a_cancelled_item_is_not_written(
     assert disk.batches == [[0], [2]]
 
 
-async def test_what_nobody_can_store_fails_alone(
-    disk: Disk, shared: WriteBatcher[int, str], wait_until: Callable[..., Awaitable[None]]
+async def test_an_unstorable_item_fails_alone(
+    disk: Disk, batcher: WriteBatcher[int, str], wait_until: Callable[..., Awaitable[None]]
 ) -> None:
     disk.poison = 7
-    first = await held(disk, shared, wait_until)
-    later = put(shared, 6, 7, 8)
+    first = await start_write(disk, batcher, wait_until)
+    later = put(batcher, 6, 7, 8)
     await asyncio.sleep(0)
     disk.go_on.set()
     outcomes = await asyncio.gather(first, *later, return_exceptions=True)
@@ -114,40 +114,40 @@ async def test_what_nobody_can_store_fails_alone(
     "fault", [DatabaseUnavailable("away"), ZeroDivisionError("a bug")], ids=["away", "bug"]
 )
 async def test_a_fault_is_told_to_all_of_the_batch_and_nothing_is_written_twice(
-    disk: Disk, shared: WriteBatcher[int, str], wait_until: Callable[..., Awaitable[None]], fault: Exception
+    disk: Disk, batcher: WriteBatcher[int, str], wait_until: Callable[..., Awaitable[None]], fault: Exception
 ) -> None:
     """Whether something was kept may be unknown; to write it again might keep it twice."""
-    first = await held(disk, shared, wait_until)
-    later = put(shared, 1, 2)
+    first = await start_write(disk, batcher, wait_until)
+    later = put(batcher, 1, 2)
     await asyncio.sleep(0)
     disk.fault = fault
     disk.go_on.set()
     assert await asyncio.gather(first, *later, return_exceptions=True) == [fault] * 3
     assert disk.batches == [[0], [1, 2]]
     disk.fault = None
-    assert await shared.put(3) == "wrote 3"
+    assert await batcher.put(3) == "wrote 3"
 
 
-async def test_closing_waits_for_those_who_wait_but_not_for_ever(
+async def test_closing_waits_for_pending_items_for_a_limited_time(
     disk: Disk,
-    shared: WriteBatcher[int, str],
+    batcher: WriteBatcher[int, str],
     wait_until: Callable[..., Awaitable[None]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    first = await held(disk, shared, wait_until)
-    (second,) = put(shared, 1)
+    first = await start_write(disk, batcher, wait_until)
+    (second,) = put(batcher, 1)
     await asyncio.sleep(0)
-    closing = asyncio.create_task(shared.close())
+    closing = asyncio.create_task(batcher.close())
     await asyncio.sleep(0)
     disk.go_on.set()
     await closing
     assert await asyncio.gather(first, second) == ["wrote 0", "wrote 1"]
     with pytest.raises(StoreClosed):
-        await shared.put(2)
+        await batcher.put(2)
 
     other: WriteBatcher[int, str] = WriteBatcher(disk.write, lambda item: item, close_timeout=0.01)
     disk.batches.clear()
-    third = await held(disk, other, wait_until)
+    third = await start_write(disk, other, wait_until)
     (fourth,) = put(other, 1)
     await asyncio.sleep(0)
     await other.close()
