@@ -37,7 +37,7 @@ class RecordingReceiver:
         self.stray_bytes = 0
         self.something = asyncio.Event()
 
-    def should_decode(self, undecoded: Line) -> bool:
+    def should_decode(self, undecoded_line: Line) -> bool:
         return True
 
     def on_message(self, message: object, size: int = 0) -> None:
@@ -66,16 +66,16 @@ async def recorder() -> RecordingReceiver:
 @pytest.fixture
 async def process_supervisor() -> AsyncIterator[ProcessSupervisor]:
     """A process supervisor, closed at the end."""
-    made = ProcessSupervisor()
-    yield made
-    await made.close()
+    process_supervisor = ProcessSupervisor()
+    yield process_supervisor
+    await process_supervisor.close()
 
 
 @pytest.fixture
 async def net() -> AsyncIterator[OutboundHttp]:
-    made = OutboundHttp()
-    yield made
-    await made.close()
+    net = OutboundHttp()
+    yield net
+    await net.close()
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def url(hostile_http: ListeningProgram, key: str) -> Callable[..., str]:
 
 
 @pytest.fixture
-def seen(hostile_http: ListeningProgram, key: str) -> Callable[[], list[dict[str, Any]]]:
+def list_requests(hostile_http: ListeningProgram, key: str) -> Callable[[], list[dict[str, Any]]]:
     """What those servers were sent."""
 
     def read() -> list[dict[str, Any]]:

@@ -40,7 +40,7 @@ class Parent:
 
 
 @asynccontextmanager
-async def running(*words: str) -> AsyncIterator[tuple[Parent, ChildProcess]]:
+async def run_child(*words: str) -> AsyncIterator[tuple[Parent, ChildProcess]]:
     parent = Parent()
     child = ChildProcess(parent, words, cwd=None, env=dict(os.environ))
     try:
@@ -49,8 +49,8 @@ async def running(*words: str) -> AsyncIterator[tuple[Parent, ChildProcess]]:
         child.close()
 
 
-async def test_what_is_written_comes_back_and_every_end_is_told(wait_until: Until) -> None:
-    async with running("sh", "-c", "echo oops >&2; cat; exit 3") as (parent, child):
+async def test_written_bytes_come_back_and_every_end_is_reported(wait_until: Until) -> None:
+    async with run_child("sh", "-c", "echo oops >&2; cat; exit 3") as (parent, child):
         assert child.write(b"hello\n")
         await wait_until(lambda: parent.output == b"hello\n")
         child.write_eof()
@@ -61,7 +61,7 @@ async def test_what_is_written_comes_back_and_every_end_is_told(wait_until: Unti
 
 
 async def test_a_death_by_signal_is_a_negative_code(wait_until: Until) -> None:
-    async with running("sh", "-c", "kill -9 $$") as (parent, child):
+    async with run_child("sh", "-c", "kill -9 $$") as (parent, child):
         await wait_until(lambda: "exited" in parent.told)
         assert child.returncode == -9
 
@@ -69,7 +69,7 @@ async def test_a_death_by_signal_is_a_negative_code(wait_until: Until) -> None:
 async def test_a_child_gets_three_descriptors_and_a_session_of_its_own(wait_until: Until) -> None:
     with open(os.devnull) as spare:
         os.set_inheritable(spare.fileno(), True)
-        async with running("sh", "-c", "echo $$; ls /proc/$$/fd; cat") as (parent, child):
+        async with run_child("sh", "-c", "echo $$; ls /proc/$$/fd; cat") as (parent, child):
             await wait_until(lambda: parent.output.count(b"\n") >= 4)
             pid, *descriptors = parent.output.split()
             assert int(pid) == child.pid == os.getsid(child.pid) == os.getpgid(child.pid)
@@ -77,13 +77,13 @@ async def test_a_child_gets_three_descriptors_and_a_session_of_its_own(wait_unti
 
 
 async def test_a_child_that_closes_its_output_is_seen_to_do_so_while_it_lives(wait_until: Until) -> None:
-    async with running("sh", "-c", "exec >&-; exec sleep 60") as (parent, child):
+    async with run_child("sh", "-c", "exec >&-; exec sleep 60") as (parent, child):
         await wait_until(lambda: parent.told == ["output ended"])
         assert child.returncode is None
 
 
 async def test_writing_more_than_is_read_makes_the_writer_wait(wait_until: Until) -> None:
-    async with running("sh", "-c", "read line; cat") as (parent, child):
+    async with run_child("sh", "-c", "read line; cat") as (parent, child):
         assert child.write(b"x" * 1_000_000)
         flow = asyncio.ensure_future(child.writable.wait())
         await asyncio.wait({flow}, timeout=0.1)
@@ -96,8 +96,8 @@ async def test_writing_more_than_is_read_makes_the_writer_wait(wait_until: Until
         assert parent.output == b"the rest\n"
 
 
-async def test_what_was_written_before_the_end_is_still_sent(wait_until: Until) -> None:
-    async with running("sh", "-c", "sleep 0.2; wc -c") as (parent, child):
+async def test_bytes_written_before_the_end_are_still_sent(wait_until: Until) -> None:
+    async with run_child("sh", "-c", "sleep 0.2; wc -c") as (parent, child):
         child.write(b"x" * 300_000)
         child.write_eof()
         assert not child.write(b"too late")
@@ -106,7 +106,7 @@ async def test_what_was_written_before_the_end_is_still_sent(wait_until: Until) 
 
 
 async def test_writing_to_a_child_that_no_longer_reads_says_so(wait_until: Until) -> None:
-    async with running("sh", "-c", "exec <&-; echo closed; exec sleep 60") as (parent, child):
+    async with run_child("sh", "-c", "exec <&-; echo closed; exec sleep 60") as (parent, child):
         await wait_until(lambda: parent.output == b"closed\n")
         assert not child.write(b"hello\n")
         assert not child.write(b"hello again\n")
@@ -114,7 +114,7 @@ async def test_writing_to_a_child_that_no_longer_reads_says_so(wait_until: Until
 
 
 async def test_closing_kills_and_lets_go_while_much_is_unsent(wait_until: Until) -> None:
-    async with running("sleep", "60") as (parent, child):
+    async with run_child("sleep", "60") as (parent, child):
         child.write(b"x" * 1_000_000)
         child.close()
         await asyncio.wait_for(child.writable.wait(), 30)
@@ -126,7 +126,7 @@ async def test_an_exit_is_noticed_where_processes_have_no_descriptors(
     wait_until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(os, "pidfd_open")
-    async with running("sh", "-c", "exit 5") as (parent, child):
+    async with run_child("sh", "-c", "exit 5") as (parent, child):
         await wait_until(lambda: "exited" in parent.told)
         assert child.returncode == 5
 

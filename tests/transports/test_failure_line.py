@@ -75,7 +75,7 @@ starting
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("stderr_text", "failure_line"),
     [
         (STACK, "Error: No API key provided. Set AIRTABLE_API_KEY"),
         (USAGE, "Error: No access token was provided."),
@@ -103,5 +103,5 @@ starting
         ("", ""),
     ],
 )
-def test_the_line_that_says_what_happened(said: str, told: str) -> None:
-    assert find_failure_line(said.splitlines()) == told
+def test_the_line_that_describes_the_failure_is_chosen(stderr_text: str, failure_line: str) -> None:
+    assert find_failure_line(stderr_text.splitlines()) == failure_line

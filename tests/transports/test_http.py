@@ -71,7 +71,7 @@ async def test_everything_on_a_stream_is_handed_on_in_order(
 
 
 async def test_a_session_is_kept_and_ended_and_never_taken_into_the_modern_era(
-    url: Url, net: OutboundHttp, recorder: RecordingReceiver, seen: Callable[[], Any]
+    url: Url, net: OutboundHttp, recorder: RecordingReceiver, list_requests: Callable[[], Any]
 ) -> None:
     transport = StreamableHttpTransport(HttpSpec(url("good", era="legacy")), net)
     await transport.open(recorder)
@@ -81,13 +81,13 @@ async def test_a_session_is_kept_and_ended_and_never_taken_into_the_modern_era(
     await transport.send(call(2))
     await transport.close()
     await transport.close()
-    assert [entry["verb"] for entry in seen()] == ["POST", "POST", "DELETE"]
+    assert [entry["verb"] for entry in list_requests()] == ["POST", "POST", "DELETE"]
     transport.set_protocol_version("2026-07-28")
     assert transport.cancels_on_disconnect
 
 
-async def test_a_server_that_does_not_answer_a_goodbye_holds_nobody_up(
-    url: Url, net: OutboundHttp, recorder: RecordingReceiver, seen: Callable[[], Any]
+async def test_a_server_that_does_not_answer_the_session_end_does_not_block(
+    url: Url, net: OutboundHttp, recorder: RecordingReceiver, list_requests: Callable[[], Any]
 ) -> None:
     transport = StreamableHttpTransport(HttpSpec(url("stalls-at-goodbye", era="legacy")), net)
     await transport.open(recorder)
@@ -95,18 +95,18 @@ async def test_a_server_that_does_not_answer_a_goodbye_holds_nobody_up(
     transport.set_protocol_version("2025-06-18")
     async with asyncio.timeout(30):
         await transport.close()
-    assert [entry["verb"] for entry in seen()] == ["POST", "DELETE"]
+    assert [entry["verb"] for entry in list_requests()] == ["POST", "DELETE"]
 
 
 async def test_the_configured_headers_yield_to_those_of_the_protocol(
-    url: Url, net: OutboundHttp, recorder: RecordingReceiver, seen: Callable[[], Any]
+    url: Url, net: OutboundHttp, recorder: RecordingReceiver, list_requests: Callable[[], Any]
 ) -> None:
     spec = HttpSpec(url("good"), headers={"accept": "text/html", "X-Mine": "yes", "mcp-method": "wrong"})
     transport = StreamableHttpTransport(spec, net)
     await transport.open(recorder)
     transport.set_protocol_version("2026-07-28")
     await transport.send(call(1))
-    headers = seen()[0]["headers"]
+    headers = list_requests()[0]["headers"]
     assert headers["accept"] == "application/json, text/event-stream"
     assert headers["mcp-method"] == "tools/call"
     assert headers["x-mine"] == "yes"

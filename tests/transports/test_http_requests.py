@@ -43,7 +43,7 @@ class Keys:
 
 
 @pytest.mark.parametrize(
-    ("keys", "status", "sent"),
+    ("keys", "status", "header_lines"),
     [
         (["right"], 200, ["right"]),
         (["old", "right"], 200, ["old", "right"]),
@@ -55,10 +55,10 @@ class Keys:
 async def test_refused_credentials_are_renewed_at_most_twice_and_nothing_is_sent_in_vain(
     keys: list[str],
     status: int,
-    sent: list[str],
+    header_lines: list[str],
     url: Callable[..., str],
     net: OutboundHttp,
-    seen: Callable[[], Any],
+    list_requests: Callable[[], Any],
 ) -> None:
     auth = Keys(*keys)
     address = url("wants-the-right-key", when="always")
@@ -68,26 +68,28 @@ async def test_refused_credentials_are_renewed_at_most_twice_and_nothing_is_sent
     response = await requests.send("POST", requests.url, {"Content-Type": "application/json"}, b"{}")
     assert response.status == status
     response.close()
-    assert [entry["headers"]["authorization"] for entry in seen()] == sent
-    assert {entry["headers"]["x-more"] for entry in seen()} == {"yes"}
+    assert [entry["headers"]["authorization"] for entry in list_requests()] == header_lines
+    assert {entry["headers"]["x-more"] for entry in list_requests()} == {"yes"}
     for challenge in auth.challenges:
         assert challenge.params == {"realm": "tea", "resource_metadata": 'http://tea/"here'}
 
 
 async def test_a_guarded_request_does_not_reach_a_private_address(
-    url: Callable[..., str], net: OutboundHttp, seen: Callable[[], Any]
+    url: Callable[..., str], net: OutboundHttp, list_requests: Callable[[], Any]
 ) -> None:
     requests = ServerHttpClient(HttpSpec(url("good")), net, None, guarded=True)
     with pytest.raises(Unreachable, match="its address is private"):
         await requests.send("POST", requests.url, {}, b"{}")
-    assert seen() == []
+    assert list_requests() == []
 
 
-async def test_no_cookie_is_kept(url: Callable[..., str], net: OutboundHttp, seen: Callable[[], Any]) -> None:
+async def test_no_cookie_is_kept(
+    url: Callable[..., str], net: OutboundHttp, list_requests: Callable[[], Any]
+) -> None:
     requests = ServerHttpClient(HttpSpec(url("sets-cookie", when="always")), net, None)
     for _ in range(2):
         (await requests.send("POST", requests.url, {}, b"{}")).close()
-    assert ["cookie" in entry["headers"] for entry in seen()] == [False, False]
+    assert ["cookie" in entry["headers"] for entry in list_requests()] == [False, False]
 
 
 @pytest.mark.parametrize(
@@ -109,12 +111,12 @@ async def test_no_cookie_is_kept(url: Callable[..., str], net: OutboundHttp, see
 async def test_each_fault_says_whether_the_server_may_have_seen_the_request(
     error: Exception, kind: type[Exception], words: str
 ) -> None:
-    told = translate_request_error(error, URL("http://host:80/mcp"))
-    assert type(told) is kind
-    assert words in told.cause
+    transport_error = translate_request_error(error, URL("http://host:80/mcp"))
+    assert type(transport_error) is kind
+    assert words in transport_error.cause
 
 
-LOST = [
+LOST_SESSION_ERRORS = [
     (-32001, "Session not found"),
     (-32000, "Bad Request: No valid session ID provided"),
     (-32600, "Session terminated"),
@@ -125,7 +127,7 @@ LOST = [
     (-32001, "session expired"),
     (-32001, "Unknown session"),
 ]
-KEPT = [
+KEPT_SESSION_ERRORS = [
     (-32602, "Session not found"),
     (-32000, "No such tool"),
     (-32000, "the database is closed"),
@@ -136,7 +138,7 @@ KEPT = [
 ]
 
 
-@pytest.mark.parametrize(("code", "message"), LOST)
+@pytest.mark.parametrize(("code", "message"), LOST_SESSION_ERRORS)
 async def test_known_ways_to_say_that_a_session_is_gone(code: int, message: str) -> None:
     body: dict[str, Any] = {"jsonrpc": "2.0", "id": 1, "error": {"code": code, "message": message}}
     assert is_session_lost_message(body)
@@ -144,14 +146,14 @@ async def test_known_ways_to_say_that_a_session_is_gone(code: int, message: str)
     assert not is_session_lost_status(HttpStatus("", status=500, body=message.encode()))
 
 
-@pytest.mark.parametrize(("code", "message"), KEPT)
+@pytest.mark.parametrize(("code", "message"), KEPT_SESSION_ERRORS)
 async def test_other_errors_do_not_end_a_session(code: int, message: str) -> None:
     assert not is_session_lost_message(
         {"jsonrpc": "2.0", "id": 1, "error": {"code": code, "message": message}}
     )
 
 
-async def test_a_404_ends_a_session_whatever_it_says() -> None:
+async def test_a_404_with_any_body_ends_a_session() -> None:
     assert is_session_lost_status(HttpStatus("", status=404, body=b"<html>"))
     assert not is_session_lost_status(HttpStatus("", status=400, body=b"x" * 5000 + b"session not found"))
     assert not is_session_lost_message(None)
@@ -179,6 +181,6 @@ def test_a_ring_keeps_the_last_lines(lines: list[str], limit: int) -> None:
 
 
 async def test_an_address_that_is_none_is_refused_before_anything_is_sent(net: OutboundHttp) -> None:
-    with pytest.raises(Unreachable, match="cannot be used") as caught:
+    with pytest.raises(Unreachable, match="cannot be used") as exc_info:
         ServerHttpClient(HttpSpec("http://me:hunter2@[::1?token=hunter2"), net, None)
-    assert "hunter2" not in str(caught.value)
+    assert "hunter2" not in str(exc_info.value)

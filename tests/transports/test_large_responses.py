@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
 Url = Callable[..., str]
 Spec = Callable[..., StdioSpec]
-Taken = list[weakref.ref[mmap.mmap]]
+MapRefs = list[weakref.ref[mmap.mmap]]
 
 TEXT_REPEATS = 17_000_000
 TEXTS = {1: "a", 2: "b", 3: "c"}
 
 
 @pytest.fixture
-def taken(monkeypatch: pytest.MonkeyPatch) -> Taken:
+def map_refs(monkeypatch: pytest.MonkeyPatch) -> MapRefs:
     """All the memory that was taken for large answers."""
-    taken: Taken = []
+    taken: MapRefs = []
     real = framing._map_huge_pages
 
     def take(size: int) -> mmap.mmap | None:
@@ -47,7 +47,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> Taken:
     return taken
 
 
-def left(taken: Taken) -> int:
+def count_live_maps(taken: MapRefs) -> int:
     return sum(memory() is not None for memory in taken)
 
 
@@ -68,20 +68,20 @@ WHOLE = {id: (text, TEXT_REPEATS) for id, text in TEXTS.items()}
 
 @pytest.mark.parametrize("mode", ["good", "no-length", "packed", "sse-answers"])
 async def test_large_answers_at_once_do_not_mix_over_http(
-    mode: str, url: Url, net: OutboundHttp, recorder: RecordingReceiver, taken: Taken
+    mode: str, url: Url, net: OutboundHttp, recorder: RecordingReceiver, map_refs: MapRefs
 ) -> None:
     transport = StreamableHttpTransport(HttpSpec(url(mode)), net)
     await transport.open(recorder)
     transport.set_protocol_version("2026-07-28")
     await asyncio.gather(*(transport.send(call(id, text)) for id, text in TEXTS.items()))
     assert texts(recorder) == WHOLE
-    assert (len(taken), left(taken)) == (3, 0)
+    assert (len(map_refs), count_live_maps(map_refs)) == (3, 0)
     await transport.close()
 
 
 @pytest.mark.both_loops
 async def test_large_answers_in_a_row_do_not_mix_over_stdio(
-    spec: Spec, process_supervisor: ProcessSupervisor, recorder: RecordingReceiver, taken: Taken
+    spec: Spec, process_supervisor: ProcessSupervisor, recorder: RecordingReceiver, map_refs: MapRefs
 ) -> None:
     transport = StdioTransport(spec("good"), process_supervisor)
     await transport.open(recorder)
@@ -90,12 +90,12 @@ async def test_large_answers_in_a_row_do_not_mix_over_stdio(
     while len(recorder.messages) < 3:
         await recorder.next()
     assert texts(recorder) == WHOLE
-    assert (len(taken), left(taken)) == (3, 0)
+    assert (len(map_refs), count_live_maps(map_refs)) == (3, 0)
     await transport.close()
 
 
 async def test_large_answers_in_a_row_do_not_mix_on_the_stream_of_the_older_transport(
-    url: Url, net: OutboundHttp, recorder: RecordingReceiver, taken: Taken
+    url: Url, net: OutboundHttp, recorder: RecordingReceiver, map_refs: MapRefs
 ) -> None:
     transport = SseTransport(HttpSpec(url("good", era="sse")), net)
     await transport.open(recorder)
@@ -103,65 +103,65 @@ async def test_large_answers_in_a_row_do_not_mix_on_the_stream_of_the_older_tran
     while len(recorder.messages) < 3:
         await recorder.next()
     assert texts(recorder) == WHOLE
-    assert (len(taken), left(taken)) == (3, 0)
+    assert (len(map_refs), count_live_maps(map_refs)) == (3, 0)
     await transport.close()
 
 
-async def test_what_came_of_a_large_answer_goes_when_the_connection_breaks(
-    url: Url, net: OutboundHttp, recorder: RecordingReceiver, taken: Taken
+async def test_a_partial_large_answer_is_freed_when_the_connection_breaks(
+    url: Url, net: OutboundHttp, recorder: RecordingReceiver, map_refs: MapRefs
 ) -> None:
     transport = StreamableHttpTransport(HttpSpec(url("closes-in-answer", length="60000000")), net)
     await transport.open(recorder)
     transport.set_protocol_version("2026-07-28")
     with pytest.raises(OutcomeUnknown, match="in the middle of its response"):
         await transport.send(call(1))
-    assert (len(taken), left(taken)) == (1, 0)
+    assert (len(map_refs), count_live_maps(map_refs)) == (1, 0)
     await transport.close()
 
 
-async def test_what_came_of_a_large_answer_goes_when_its_call_is_cancelled(
-    url: Url, net: OutboundHttp, recorder: RecordingReceiver, taken: Taken
+async def test_a_partial_large_answer_is_freed_when_its_call_is_cancelled(
+    url: Url, net: OutboundHttp, recorder: RecordingReceiver, map_refs: MapRefs
 ) -> None:
     transport = StreamableHttpTransport(HttpSpec(url("drips", every="60")), net)
     await transport.open(recorder)
     transport.set_protocol_version("2026-07-28")
     sending = asyncio.ensure_future(transport.send(call(1, "a")))
     async with asyncio.timeout(30):
-        while not taken:
+        while not map_refs:
             await asyncio.sleep(0.01)
-    assert left(taken) == 1
+    assert count_live_maps(map_refs) == 1
     sending.cancel()
     await asyncio.wait({sending})
-    assert left(taken) == 0
+    assert count_live_maps(map_refs) == 0
     await transport.close()
 
 
-async def test_a_large_answer_that_is_no_json_is_an_error_with_its_beginning(
-    url: Url, net: OutboundHttp, recorder: RecordingReceiver, taken: Taken
+async def test_a_large_answer_that_is_not_json_is_an_error_with_its_beginning(
+    url: Url, net: OutboundHttp, recorder: RecordingReceiver, map_refs: MapRefs
 ) -> None:
     transport = StreamableHttpTransport(HttpSpec(url("bad-json-at-length")), net)
     await transport.open(recorder)
     transport.set_protocol_version("2026-07-28")
     with pytest.raises(BadAnswer, match=r'a response that is not JSON: \{"jsonrpc": "2.0",$'):
         await transport.send(call(1))
-    assert (len(taken), left(taken)) == (1, 0)
+    assert (len(map_refs), count_live_maps(map_refs)) == (1, 0)
     await transport.close()
 
 
 async def test_an_answer_over_the_limit_is_not_put_together_to_its_end(
-    url: Url, net: OutboundHttp, recorder: RecordingReceiver, taken: Taken
+    url: Url, net: OutboundHttp, recorder: RecordingReceiver, map_refs: MapRefs
 ) -> None:
     transport = StreamableHttpTransport(HttpSpec(url("oversize-without-length")), net, limit=20_000_000)
     await transport.open(recorder)
     transport.set_protocol_version("2026-07-28")
     with pytest.raises(BadAnswer, match="over the limit of 20000000"):
         await transport.send(call(1))
-    assert (len(taken), left(taken)) == (1, 0)
+    assert (len(map_refs), count_live_maps(map_refs)) == (1, 0)
     await transport.close()
 
 
-async def test_large_lines_that_are_no_messages_are_noise_like_any_other(
-    spec: Spec, process_supervisor: ProcessSupervisor, recorder: RecordingReceiver, taken: Taken
+async def test_large_lines_that_are_not_messages_are_noise_like_any_other(
+    spec: Spec, process_supervisor: ProcessSupervisor, recorder: RecordingReceiver, map_refs: MapRefs
 ) -> None:
     transport = StdioTransport(spec("large-noise"), process_supervisor)
     await transport.open(recorder)
@@ -170,5 +170,5 @@ async def test_large_lines_that_are_no_messages_are_noise_like_any_other(
         await recorder.next()
     assert [message["result"]["content"][0]["text"] for message in recorder.messages] == ["hello"]
     assert transport.get_info().skipped_lines == 3
-    assert left(taken) == 0
+    assert count_live_maps(map_refs) == 0
     await transport.close()

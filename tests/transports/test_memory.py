@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from tests.transports.conftest import RecordingReceiver
 
 
-async def test_both_sides_see_copies_and_a_close_ends_what_runs(recorder: RecordingReceiver) -> None:
-    got: list[Message] = []
+async def test_both_sides_see_copies_and_a_close_ends_running_requests(recorder: RecordingReceiver) -> None:
+    messages: list[Message] = []
     ended = asyncio.Event()
 
     async def server(message: Message, reply: Callable[[Message], None]) -> None:
-        got.append(message)
+        messages.append(message)
         answer = {"id": message["id"], "result": {"list": [1]}}
         reply(answer)
         answer["result"]["list"].append(2)
@@ -37,8 +37,8 @@ async def test_both_sides_see_copies_and_a_close_ends_what_runs(recorder: Record
     message: Message = {"id": 1, "params": {"deep": {}}}
     await transport.send(message)
     await recorder.next()
-    assert got == [message]
-    assert got[0]["params"]["deep"] is not message["params"]["deep"]
+    assert messages == [message]
+    assert messages[0]["params"]["deep"] is not message["params"]["deep"]
     assert recorder.messages == [{"id": 1, "result": {"list": [1]}}]
     await transport.close()
     assert ended.is_set()

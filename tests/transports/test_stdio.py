@@ -47,7 +47,7 @@ async def test_a_loss_is_told_once_and_nothing_can_be_sent_after_it(
     assert transport.get_info().stderr[-1] == "MemoryError: no more"
 
 
-async def test_of_its_last_words_those_count_that_say_what_happened(
+async def test_the_most_informative_of_the_last_lines_is_reported(
     process_supervisor: ProcessSupervisor, recorder: RecordingReceiver
 ) -> None:
     program = "echo 'error: no such agent' >&2; echo 'hint: there are: a, b' >&2; exit 2"
@@ -61,9 +61,9 @@ async def test_of_its_last_words_those_count_that_say_what_happened(
 async def test_a_whole_line_as_the_command_is_told_where_its_words_belong(
     process_supervisor: ProcessSupervisor, recorder: RecordingReceiver
 ) -> None:
-    with pytest.raises(Unreachable, match="command not found: sh -c true") as failed:
+    with pytest.raises(Unreachable, match="command not found: sh -c true") as exc_info:
         await StdioTransport(StdioSpec("sh -c true"), process_supervisor).open(recorder)
-    assert failed.value.hint == "'command' must be the program alone, sh; put the rest into 'args'"
+    assert exc_info.value.hint == "'command' must be the program alone, sh; put the rest into 'args'"
 
 
 async def test_nothing_is_heard_after_a_close(
@@ -81,7 +81,7 @@ async def test_nothing_is_heard_after_a_close(
         await transport.send(CALL)
 
 
-async def test_lines_that_are_no_messages_are_counted_and_messages_are_not(
+async def test_lines_that_are_not_messages_are_counted_and_messages_are_not(
     spec: Spec, process_supervisor: ProcessSupervisor, recorder: RecordingReceiver
 ) -> None:
     transport = StdioTransport(spec("noise-between"), process_supervisor)
@@ -131,7 +131,7 @@ for number, line in enumerate(sys.stdin.buffer, 1):
 """
 
 
-async def test_what_a_child_does_not_read_does_not_pile_up(
+async def test_unread_input_of_a_child_is_bounded(
     process_supervisor: ProcessSupervisor, recorder: RecordingReceiver, tmp_path: Path
 ) -> None:
     words = ("-I", "-S", "-c", _READS_LATER, str(tmp_path / "now"))
@@ -160,17 +160,17 @@ async def test_the_number_of_a_server_that_exited_stays_its_own_until_its_group_
     transport = StdioTransport(StdioSpec("sh", ("-c", "sleep 600 >&- 2>&- <&- & exit 3")), process_supervisor)
     await transport.open(recorder)
     await recorder.next()
-    signalled: list[int] = []
+    signals: list[int] = []
     killpg = os.killpg
 
-    def observed(group: int, number: int) -> None:
+    def record_signal(group: int, number: int) -> None:
         os.waitid(os.P_PID, group, os.WEXITED | os.WNOHANG | os.WNOWAIT)  # raises if it is not our child
-        signalled.append(number)
+        signals.append(number)
         killpg(group, number)
 
-    monkeypatch.setattr(os, "killpg", observed)
+    monkeypatch.setattr(os, "killpg", record_signal)
     await transport.close()
-    assert signal.SIGTERM in signalled
+    assert signal.SIGTERM in signals
     assert "exited with code 3" in str(recorder.losses[0])
 
 

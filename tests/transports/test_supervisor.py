@@ -115,23 +115,21 @@ class Owner:
 
 @pytest.fixture
 def owner(hostile_stdio: str, tmp_path: Path) -> Any:
-    made = Owner(hostile_stdio, tmp_path)
+    owner = Owner(hostile_stdio, tmp_path)
     try:
-        made.begin()
-        yield made
+        owner.begin()
+        yield owner
     finally:
-        made.end()
+        owner.end()
 
 
-async def test_after_a_kill_nothing_is_left_not_even_what_left_its_group(
-    owner: Owner, wait_until: Until
-) -> None:
+async def test_a_kill_leaves_no_process_even_outside_the_group(owner: Owner, wait_until: Until) -> None:
     os.kill(owner.process.pid, signal.SIGKILL)
     owner.process.wait(30)
     await wait_until(lambda: not any(is_running(pid) for pid in [*owner.family, *owner.watchdogs]))
 
 
-async def test_without_its_watchdog_what_is_left_is_swept_by_the_next_toolyard(
+async def test_without_its_watchdog_leftover_processes_are_killed_by_the_next_toolyard(
     owner: Owner, wait_until: Until
 ) -> None:
     os.kill(owner.watchdogs[0], signal.SIGKILL)
@@ -174,8 +172,8 @@ async def test_a_watchdog_that_was_killed_is_replaced_and_told_of_everyone(
 
 
 async def test_an_environment_is_small_and_the_servers_own_wins() -> None:
-    inherited = {"PATH": "/bin", "HOME": "/home/me", "SECRET": "x", "TOOLYARD_SECRET_KEY": "y"}
-    assert build_child_environment({"HOME": "/else", "MORE": "z"}, inherited) == {
+    environment = {"PATH": "/bin", "HOME": "/home/me", "SECRET": "x", "TOOLYARD_SECRET_KEY": "y"}
+    assert build_child_environment({"HOME": "/else", "MORE": "z"}, environment) == {
         "PATH": "/bin",
         "HOME": "/else",
         "MORE": "z",
@@ -184,20 +182,20 @@ async def test_an_environment_is_small_and_the_servers_own_wins() -> None:
 
 
 async def test_proxies_are_passed_on_without_their_passwords() -> None:
-    inherited = {
+    environment = {
         "HTTP_PROXY": "http://me:secret@proxy.example:3128",
         "https_proxy": "me:sec/ret@proxy.example:3128",
         "ALL_PROXY": "socks5h://proxy.example",
         "NO_PROXY": "localhost,.example",
     }
-    assert build_child_environment({}, inherited) == {
+    assert build_child_environment({}, environment) == {
         "HTTP_PROXY": "http://proxy.example:3128",
         "https_proxy": "proxy.example:3128",
         "ALL_PROXY": "socks5h://proxy.example",
         "NO_PROXY": "localhost,.example",
     }
     own = {"HTTP_PROXY": "http://its:own@proxy.example"}
-    assert build_child_environment(own, inherited)["HTTP_PROXY"] == own["HTTP_PROXY"]
+    assert build_child_environment(own, environment)["HTTP_PROXY"] == own["HTTP_PROXY"]
 
 
 async def test_a_process_is_named_by_its_start_and_not_by_its_number_alone() -> None:
@@ -230,13 +228,13 @@ async def test_a_watchdog_that_cannot_be_started_is_told(
 
 
 async def test_a_marker_that_is_none_stops_no_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
-    here, killed = watchdog.pid_namespace(), list[int]()
+    here, killed_pids = watchdog.pid_namespace(), list[int]()
     marks = {1: f"\u00b2:1:{here}", 2: f"{'9' * 5000}:1:{here}", 3: "7", 4: f"0:gone:{here}:x:1"}
     marks[5] = f"{'9' * 19}:gone:{here}:x:1"
     monkeypatch.setattr(watchdog, "find_marked_processes", lambda: marks)
-    monkeypatch.setattr(watchdog, "_send_sigkill", killed.append)
+    monkeypatch.setattr(watchdog, "_send_sigkill", killed_pids.append)
     watchdog.kill_orphans()
-    assert killed == [4, 5]
+    assert killed_pids == [4, 5]
 
 
 async def test_a_fork_leaves_the_children_of_its_parent_alone(
@@ -254,7 +252,7 @@ async def test_a_fork_leaves_the_children_of_its_parent_alone(
     assert not child.is_running()
 
 
-async def escaped_daemon(file: Path, wait_until: Until) -> int:
+async def start_escaped_daemon(file: Path, wait_until: Until) -> int:
     await wait_until(file.exists)
     pid = int(file.read_text())
     assert is_running(pid)
@@ -270,7 +268,7 @@ async def test_a_daemon_without_parent_and_environment_ends_with_its_server(
     )
     await one.open(recorder)
     await two.open(recorder)
-    first, second = [await escaped_daemon(tmp_path / name, wait_until) for name in ("one", "two")]
+    first, second = [await start_escaped_daemon(tmp_path / name, wait_until) for name in ("one", "two")]
     # A killed process is gone once the kernel has scheduled it, which takes a while on a busy machine.
     await one.close()
     await wait_until(lambda: not is_running(first))
@@ -298,7 +296,7 @@ async def test_a_daemon_that_is_started_before_its_server_has_its_limits_ends_to
     transport = StdioTransport(StdioSpec(sys.executable, ("-c", ESCAPE, str(file))), process_supervisor)
     await transport.open(recorder)
     assert resource.getrlimit(resource.RLIMIT_RTTIME) == before
-    daemon = await escaped_daemon(file, wait_until)
+    daemon = await start_escaped_daemon(file, wait_until)
     await transport.close()
     await wait_until(lambda: not is_running(daemon))
 
@@ -320,7 +318,7 @@ async def test_a_daemon_without_parent_and_environment_ends_after_our_kill(
 ) -> None:
     file = tmp_path / "pid"
     owner = subprocess.Popen([sys.executable, "-c", OWNER_OF_ESCAPE, "-c", ESCAPE, str(file)])
-    daemon = await escaped_daemon(file, wait_until)
+    daemon = await start_escaped_daemon(file, wait_until)
     owner.kill()
     owner.wait(30)
     await wait_until(lambda: not is_running(daemon))
@@ -333,7 +331,7 @@ async def test_a_sweep_spares_the_daemons_of_another_toolyard(
         StdioSpec(sys.executable, ("-c", ESCAPE, str(tmp_path / "pid"))), process_supervisor
     )
     await transport.open(recorder)
-    daemon = await escaped_daemon(tmp_path / "pid", wait_until)
+    daemon = await start_escaped_daemon(tmp_path / "pid", wait_until)
     other = ProcessSupervisor()
     other.ensure_can_start()
     await other.kill_escaped(other.make_marker()[1])

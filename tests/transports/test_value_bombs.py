@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tests.transports.conftest import RecordingReceiver
 
 VALUE_COUNT = 1_000_000
-REFUSED = "sent a response that has more than 200,000 values"
+REFUSAL = "sent a response that has more than 200,000 values"
 
 STDIO = """
 import sys
@@ -107,7 +107,7 @@ async def test_over_http_the_call_is_refused_and_the_next_one_works(
     async with serving() as server:
         transport = StreamableHttpTransport(HttpSpec(f"{server.url}/{kind}"), net)
         await transport.open(recorder)
-        with pytest.raises(BadAnswer, match=REFUSED):
+        with pytest.raises(BadAnswer, match=REFUSAL):
             await transport.send(call(1))
         await transport.send(call(2))
         assert [message["id"] for message in recorder.messages] == [2]
@@ -122,9 +122,9 @@ async def test_on_an_event_stream_the_call_is_refused_and_the_next_one_works(
         await transport.open(recorder)
         await transport.send(call(1))
         await transport.send(call(2))
-        refused, good = recorder.messages
-        assert refused["id"] == 1
-        assert refused["error"]["message"] == REFUSED
+        error_message, good = recorder.messages
+        assert error_message["id"] == 1
+        assert error_message["error"]["message"] == REFUSAL
         assert good["result"] == {"content": [[]]}
         await transport.close()
 
@@ -139,14 +139,14 @@ async def test_on_the_stream_of_the_older_transport_the_call_is_refused_and_the_
         await transport.send(call(2))
         while len(recorder.messages) < 2:
             await recorder.next()
-        refused, good = recorder.messages
-        assert refused["error"]["message"] == REFUSED
+        error_message, good = recorder.messages
+        assert error_message["error"]["message"] == REFUSAL
         assert good["result"] == {"content": [[]]}
         await transport.close()
 
 
 @pytest.mark.both_loops
-async def test_over_stdio_the_call_is_refused_and_what_follows_keeps_its_order(
+async def test_over_stdio_the_call_is_refused_and_later_messages_keep_their_order(
     process_supervisor: ProcessSupervisor, recorder: RecordingReceiver
 ) -> None:
     transport = StdioTransport(StdioSpec(sys.executable, ("-c", STDIO)), process_supervisor)
@@ -156,7 +156,7 @@ async def test_over_stdio_the_call_is_refused_and_what_follows_keeps_its_order(
     while not recorder.losses:
         await recorder.next()
     assert [message["id"] for message in recorder.messages] == [1, 2, 3]
-    assert recorder.messages[0]["error"]["message"] == REFUSED
+    assert recorder.messages[0]["error"]["message"] == REFUSAL
     assert [message["result"] for message in recorder.messages[1:]] == [{"content": [[]]}] * 2
     assert recorder.losses[0].cause == "exited with code 0"
     await transport.close()
