@@ -32,9 +32,9 @@ def test_the_first_link_that_hides_or_refuses_decides() -> None:
 
 
 def test_an_ask_remains_unless_a_rule_hides_or_refuses() -> None:
-    asking = decision(RuleOutcome.ASK, RuleOutcome.PASS)
-    assert asking.verdict is Verdict.ASK
-    assert asking.decisive == DecisionStep("rule 0", RuleOutcome.ASK, "reason 0")
+    decision_result = decision(RuleOutcome.ASK, RuleOutcome.PASS)
+    assert decision_result.verdict is Verdict.ASK
+    assert decision_result.decisive == DecisionStep("rule 0", RuleOutcome.ASK, "reason 0")
     assert decision(RuleOutcome.ASK, RuleOutcome.REFUSE).verdict is Verdict.REFUSE
 
 
@@ -53,8 +53,8 @@ def test_the_explanation_is_one_line_a_link_and_marks_the_one_that_decides() -> 
 
 @given(chain=st.lists(links, max_size=6).map(tuple))
 def test_a_decision_can_be_explained_and_sent_as_json(chain: tuple[DecisionStep, ...]) -> None:
-    made = Decision.from_chain("repo/search", "repo_search", chain)
-    assert len(str(made).splitlines()) == len(chain) + 1
-    sent = json.loads(json.dumps(made.as_json()))
-    assert sent["verdict"] == made.verdict
-    assert [link["outcome"] for link in sent["chain"]] == [link.outcome for link in chain]
+    decision_result = Decision.from_chain("repo/search", "repo_search", chain)
+    assert len(str(decision_result).splitlines()) == len(chain) + 1
+    document = json.loads(json.dumps(decision_result.as_json()))
+    assert document["verdict"] == decision_result.verdict
+    assert [link["outcome"] for link in document["chain"]] == [link.outcome for link in chain]

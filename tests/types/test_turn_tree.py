@@ -46,24 +46,24 @@ def test_any_sequence_of_forks_and_switches_gives_the_branch_of_a_simple_model(
         nodes.append(node)
         return node
 
-    for what, number in steps:
+    for action, number in steps:
         tree = TurnTree.from_rows(rows)
         branch = tree.branch(last)
-        if what == "send" or not nodes:
+        if action == "send" or not nodes:
             here = begin(here)
             rows.append((here.number, last))
             last = here.number
-        elif what == "fork":
+        elif action == "fork":
             turn = branch[number % len(branch)]
-            forked = next(node for node in nodes if node.number == turn)
-            assert forked.parent is not None
-            here = begin(forked.parent)
+            parent_node = next(node for node in nodes if node.number == turn)
+            assert parent_node.parent is not None
+            here = begin(parent_node.parent)
             rows.append((here.number, tree.parents[turn]))
             last = here.number
         else:
-            chosen = nodes[number % len(nodes)]
-            here = chosen.newest
-            last = tree.newest_end(chosen.number)
+            chosen_node = nodes[number % len(nodes)]
+            here = chosen_node.newest
+            last = tree.newest_end(chosen_node.number)
         tree = TurnTree.from_rows(rows)
         assert tree.branch(last) == here.path
         for node in nodes:

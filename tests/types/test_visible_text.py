@@ -15,7 +15,7 @@ from toolyard.types.visible_text import visible
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"),
+    ("text", "visible_text"),
     [
         ("a\u200bb", r"a\u200bb"),
         ("rm\u202etxt", r"rm\u202etxt"),
@@ -30,8 +30,8 @@ from toolyard.types.visible_text import visible
         ("a\x1b[2Jb\rc\x00", r"a\u001b[2Jb\u000dc\u0000"),
     ],
 )
-def test_hidden_characters_are_escaped(text: str, shown: str) -> None:
-    assert visible(text) == shown
+def test_hidden_characters_are_escaped(text: str, visible_text: str) -> None:
+    assert visible(text) == visible_text
 
 
 @pytest.mark.parametrize(
@@ -56,14 +56,14 @@ def test_ordinary_text_of_any_script_stays(text: str) -> None:
 
 def test_no_control_or_format_character_is_left_alone() -> None:
     hidden = ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")
-    left = [
+    hidden_codes = [
         f"U+{code:04X}"
         for code in range(sys.maxunicode + 1)
         if unicodedata.category(chr(code)) in hidden
         and chr(code) not in "\t\n"
         and visible(chr(code)) == chr(code)
     ]
-    assert left == []
+    assert hidden_codes == []
 
 
 def test_text_that_is_read_to_the_letter_shows_unusual_spaces() -> None:
