@@ -22,8 +22,11 @@ class ChangingToolsServer:
 
     def has(self, instructions: str = "", **tools: str) -> None:
         """From now on these are its tools, with these descriptions."""
-        listed = [{"name": name, "description": said, "inputSchema": SCHEMA} for name, said in tools.items()]
-        self.file.write_text(json.dumps({"instructions": instructions, "tools": listed}))
+        tool_list = [
+            {"name": name, "description": description, "inputSchema": SCHEMA}
+            for name, description in tools.items()
+        ]
+        self.file.write_text(json.dumps({"instructions": instructions, "tools": tool_list}))
 
     @property
     def entry(self) -> dict[str, Any]:

@@ -157,7 +157,7 @@ def write_config(data: Path, servers: Mapping[str, Any]) -> Path:
 @pytest.fixture
 async def serve(tmp_path: Path) -> AsyncIterator[Starting]:
     """``await serve(config, "--host", …, TOOLYARD_…=…)``: the real command, once it listens."""
-    started: list[ToolyardProcess] = []
+    processes: list[ToolyardProcess] = []
 
     async def start(
         config: Mapping[str, Any] | None = None,
@@ -166,10 +166,10 @@ async def serve(tmp_path: Path) -> AsyncIterator[Starting]:
         program: Sequence[str] = ("-m", "toolyard"),
         **env: str,
     ) -> ToolyardProcess:
-        folder = data or tmp_path / f"data{len(started)}"
+        folder = data or tmp_path / f"data{len(processes)}"
         write_config(folder, config or {})
         words = [sys.executable, *program, "serve", "--port", "0", *arguments]
-        log, began = folder / "stderr.txt", time.monotonic()
+        log, start = folder / "stderr.txt", time.monotonic()
         with log.open("w") as errors:
             process = prefork.Popen(
                 words,
@@ -180,27 +180,27 @@ async def serve(tmp_path: Path) -> AsyncIterator[Starting]:
                 cwd=folder,
                 env=environment(folder, **env),
             )
-        served = ToolyardProcess(process, "", folder, 0.0, log)
-        started.append(served)
-        served.url = await asyncio.wait_for(asyncio.to_thread(_address, served), 120)
-        served.seconds = time.monotonic() - began
-        return served
+        started_process = ToolyardProcess(process, "", folder, 0.0, log)
+        processes.append(started_process)
+        started_process.url = await asyncio.wait_for(asyncio.to_thread(_address, started_process), 120)
+        started_process.seconds = time.monotonic() - start
+        return started_process
 
     yield start
-    for served in started:
+    for toolyard_process in processes:
         with contextlib.suppress(ProcessLookupError):
-            served.process.kill()
-        served.process.wait(30)
-        assert served.process.stdout is not None
-        served.process.stdout.close()
+            toolyard_process.process.kill()
+        toolyard_process.process.wait(30)
+        assert toolyard_process.process.stdout is not None
+        toolyard_process.process.stdout.close()
 
 
-def _address(served: ToolyardProcess) -> str:
-    assert served.process.stdout is not None
-    for line in served.process.stdout:
+def _address(toolyard_process: ToolyardProcess) -> str:
+    assert toolyard_process.process.stdout is not None
+    for line in toolyard_process.process.stdout:
         if line.startswith("Toolyard is listening on "):
             return line.split()[-1].rstrip("/")
-    raise AssertionError(f"it does not listen: {served.errors}")
+    raise AssertionError(f"it does not listen: {toolyard_process.errors}")
 
 
 # In this process.
@@ -237,10 +237,10 @@ class InProcessApp:
 
     async def person(self, name: str, role: str = "user", scope: TokenScope | None = None) -> SignedInUser:
         """In password mode: a new account. It can sign in with PASSWORD, and is signed in already."""
-        people, stored = self.services.people, self.services.database.accounts
-        made = await stored.add_user(name, Role(role))
-        await stored.set_password_hash(made.id, password_hash())
-        user = await stored.get_user(made.id)
+        people, accounts = self.services.people, self.services.database.accounts
+        created_user = await accounts.add_user(name, Role(role))
+        await accounts.set_password_hash(created_user.id, password_hash())
+        user = await accounts.get_user(created_user.id)
         assert user is not None
         rights = scope or TokenScope(
             frozenset(each for each in Right if role == "admin" or each is not Right.ADMIN)
@@ -279,25 +279,25 @@ async def open_site(tmp_path: Path) -> AsyncIterator[Opening]:
             copy_template(folder)
         # Titles are written at some time after a turn, which few tests are about.
         quiet = {"warm": False, "chat_titles": False}
-        chosen = load_settings(folder, env={}, overrides={**quiet, **settings})
+        chosen_settings = load_settings(folder, env={}, overrides={**quiet, **settings})
         configuration = load_config(data_dir=folder, cwd=folder, env=dict(os.environ))
         listener = open_listener("127.0.0.1", 0)
-        links = PublicUrls(chosen).build_links(listener.address)
-        loaded = LoadedAgents(chosen.agents_path or folder / "AGENTS.md", tuple(agents))
-        services = await Services.open(configuration, chosen, folder, loaded, links)
+        links = PublicUrls(chosen_settings).build_links(listener.address)
+        loaded_agents = LoadedAgents(chosen_settings.agents_path or folder / "AGENTS.md", tuple(agents))
+        services = await Services.open(configuration, chosen_settings, folder, loaded_agents, links)
         stack.push_async_callback(services.close)
         app = make_app(services, timeouts)
-        running = HttpServer(app, listener)
-        await running.start()
+        http_server = HttpServer(app, listener)
+        await http_server.start()
         local = InProcessApp(services, app, listener.address)
 
         async def stop() -> None:
             for client in local.clients:
                 await client.close()
             services.stop()
-            await running.drain()
-            await running.wait_for_shutdown_work(services.end_work())
-            await running.cancel_open_requests()
+            await http_server.drain()
+            await http_server.wait_for_shutdown_work(services.end_work())
+            await http_server.cancel_open_requests()
 
         stack.push_async_callback(stop)
         return local

@@ -36,18 +36,18 @@ class PageElement:
 
     def all(self, tag: str = "", **attrs: str) -> list[PageElement]:
         """Elements below it, by tag and attributes; ``class_`` asks for one class among several."""
-        found: list[PageElement] = []
+        elements: list[PageElement] = []
         for child in self.children:
             if isinstance(child, PageElement):
                 if child._is(tag, attrs):
-                    found.append(child)
-                found += child.all(tag, **attrs)
-        return found
+                    elements.append(child)
+                elements += child.all(tag, **attrs)
+        return elements
 
     def one(self, tag: str = "", **attrs: str) -> PageElement:
-        found = self.all(tag, **attrs)
-        assert found, f"no <{tag} {attrs}>"
-        return found[0]
+        elements = self.all(tag, **attrs)
+        assert elements, f"no <{tag} {attrs}>"
+        return elements[0]
 
     def _is(self, tag: str, attrs: Mapping[str, str]) -> bool:
         if tag and self.tag != tag:
@@ -142,21 +142,21 @@ class ScriptlessPage:
         """What the form would send as it is, without its buttons."""
         own = form.attrs.get("id")
         outside = [each for each in self.root.all() if own and each.attrs.get("form") == own]
-        sent: list[tuple[str, str]] = []
+        form_pairs: list[tuple[str, str]] = []
         for each in [*form.all(), *outside]:
             name, kind = each.attrs.get("name"), each.attrs.get("type", "")
             if not name or "disabled" in each.attrs:
                 continue
             if each.tag == "input" and (kind not in ("checkbox", "radio") or "checked" in each.attrs):
-                sent.append((name, each.attrs.get("value", "")))
+                form_pairs.append((name, each.attrs.get("value", "")))
             elif each.tag == "textarea":
                 text = "".join(child for child in each.children if isinstance(child, str))
-                sent.append((name, text.removeprefix("\n")))
+                form_pairs.append((name, text.removeprefix("\n")))
             elif each.tag == "select":
                 options = each.all("option")
-                chosen = [one for one in options if "selected" in one.attrs] or options[:1]
-                sent += [(name, one.attrs.get("value", one.text)) for one in chosen]
-        return sent
+                selected_options = [one for one in options if "selected" in one.attrs] or options[:1]
+                form_pairs += [(name, one.attrs.get("value", one.text)) for one in selected_options]
+        return form_pairs
 
 
 @dataclass
@@ -178,9 +178,9 @@ class ScriptlessBrowser:
     ) -> ScriptlessPage:
         """Fill in a form of the page and send it; ``press`` is the name and value of the button."""
         node = page.form(form) if isinstance(form, str) else form
-        changed = dict(values or {})
-        pairs = [pair for pair in page.fields(node) if pair[0] not in changed]
-        for name, value in changed.items():
+        changes = dict(values or {})
+        pairs = [pair for pair in page.fields(node) if pair[0] not in changes]
+        for name, value in changes.items():
             pairs += [(name, each) for each in ([value] if isinstance(value, str) else value)]
         if press is not None:
             pairs.append(press)
@@ -202,12 +202,12 @@ class ScriptlessBrowser:
         self, method: str, path: str, pairs: Sequence[tuple[str, str]] | None, headers: Mapping[str, str]
     ) -> ScriptlessPage:
         for _ in range(5):
-            sent = {**headers, **self.cookie()}
+            request_headers = {**headers, **self.cookie()}
             body = None if pairs is None else urlencode(pairs)
             if body is not None:
-                sent["Content-Type"] = "application/x-www-form-urlencoded"
-                sent["Origin"] = self.client.url
-            answer = await self.client.ask(method, path, data=body, headers=sent)
+                request_headers["Content-Type"] = "application/x-www-form-urlencoded"
+                request_headers["Origin"] = self.client.url
+            answer = await self.client.ask(method, path, data=body, headers=request_headers)
             self._remember(answer.headers)
             if answer.status != 303:
                 return ScriptlessPage(answer.status, path, answer.text, read(answer.text), answer.headers)
@@ -218,9 +218,12 @@ class ScriptlessBrowser:
         raise AssertionError("redirects without end")
 
     def cookie(self) -> dict[str, str]:
-        given = self.client.headers.get("Cookie", "")
+        cookie_header = self.client.headers.get("Cookie", "")
         both = "; ".join(
-            [*([given] if given else []), *(f"{key}={value}" for key, value in self.cookies.items())]
+            [
+                *([cookie_header] if cookie_header else []),
+                *(f"{key}={value}" for key, value in self.cookies.items()),
+            ]
         )
         return {"Cookie": both} if both else {}
 

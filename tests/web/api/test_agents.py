@@ -33,7 +33,7 @@ READER = Agent(
     line=3,
 )
 META = Agent("meta", "Meta", mode="meta")
-LOST = Agent("lost", "Lost", bundles=("nothing",), line=9)
+LOST_AGENT = Agent("lost", "Lost", bundles=("nothing",), line=9)
 
 
 async def tools_of(client: Any, agent: str) -> dict[str, Any]:
@@ -45,10 +45,10 @@ async def tools_of(client: Any, agent: str) -> dict[str, Any]:
 async def test_the_agents_are_listed_in_the_order_of_the_file(
     open_site: Opening, demo: dict[str, Any]
 ) -> None:
-    local_site = await open_site({"demo": demo}, agents=[READER, META, LOST])
-    found = (await local_site.client().get("/api/v1/agents")).json
-    assert [each["id"] for each in found["items"]] == ["reader", "meta", "lost"]
-    assert found["items"][0] == {
+    local_site = await open_site({"demo": demo}, agents=[READER, META, LOST_AGENT])
+    agents = (await local_site.client().get("/api/v1/agents")).json
+    assert [each["id"] for each in agents["items"]] == ["reader", "meta", "lost"]
+    assert agents["items"][0] == {
         "id": "reader",
         "name": "Reader",
         "description": "reads",
@@ -64,7 +64,7 @@ async def test_the_agents_are_listed_in_the_order_of_the_file(
         "version": None,
         "editable": False,
     }
-    [problem] = found["problems"]
+    [problem] = agents["problems"]
     assert (problem["line"], problem["path"], problem["message"]) == (
         9,
         "Lost.bundles",
@@ -91,9 +91,7 @@ async def test_every_tool_says_whether_the_agent_has_it_and_why_not(
     assert tools["grep"]["id"] == "@native/grep"
 
 
-async def test_what_is_reached_through_the_meta_tools_is_told_apart(
-    open_site: Opening, demo: dict[str, Any]
-) -> None:
+async def test_tools_behind_the_meta_tools_are_marked(open_site: Opening, demo: dict[str, Any]) -> None:
     wary = {**demo, "trust": "untrusted", "allowTools": ["weekday"]}
     local_site = await open_site(
         {"demo": demo, "wary": wary}, agents=[META, Agent("all", "All")], write_tools="allow"
@@ -115,9 +113,9 @@ async def test_patterns_without_a_tool_and_servers_that_fail_are_told(
     broken = {"command": "no-such-program-anywhere"}
     reader = Agent("reader", "Reader", tools=("demo_*", "later_*", "!never"))
     local_site = await open_site({"demo": demo, "broken": broken}, agents=[reader])
-    found = (await local_site.client().get("/api/v1/agents/reader/tools")).json
-    assert found["unmatched"] == ["later_*", "!never"]
-    assert [each["server"] for each in found["failures"]] == ["broken"]
+    tools = (await local_site.client().get("/api/v1/agents/reader/tools")).json
+    assert tools["unmatched"] == ["later_*", "!never"]
+    assert [each["server"] for each in tools["failures"]] == ["broken"]
 
 
 async def test_unknown_tools_and_agents_without_tools_are_problems(
@@ -126,32 +124,32 @@ async def test_unknown_tools_and_agents_without_tools_are_problems(
     typo = Agent("typo", "Typo", tools=("demo_cuont",), file="AGENTS.md", line=5)
     client = (await open_site({"demo": demo}, agents=[typo])).client()
     await client.get("/api/v1/agents/typo/tools")
-    found = (await client.get("/api/v1/agents")).json["problems"]
-    assert [(each["path"], each["line"], each["message"]) for each in found] == [
+    problems = (await client.get("/api/v1/agents")).json["problems"]
+    assert [(each["path"], each["line"], each["message"]) for each in problems] == [
         ("Typo.tools", 5, "unknown tool 'demo_cuont'"),
         ("Typo", 5, "has no tools: its patterns match no tool"),
     ]
 
 
 async def test_an_agent_that_there_is_not_is_not_found(open_site: Opening, demo: dict[str, Any]) -> None:
-    local_site = await open_site({"demo": demo}, agents=[READER, LOST])
+    local_site = await open_site({"demo": demo}, agents=[READER, LOST_AGENT])
     answer = await local_site.client().get("/api/v1/agents/nobody/tools")
     assert (answer.status, answer.json["type"]) == (404, "urn:toolyard:problem:no-such-agent")
     assert (await local_site.client().get("/api/v1/agents/lost/tools")).status == 404
 
 
-async def test_only_admins_learn_where_the_file_stands_and_what_is_wrong_in_it(
+async def test_only_admins_see_the_path_and_the_problems_of_the_file(
     open_site: Opening, demo: dict[str, Any]
 ) -> None:
-    team = await open_site({"demo": demo}, people_mode="password", agents=[READER, LOST])
+    team = await open_site({"demo": demo}, people_mode="password", agents=[READER, LOST_AGENT])
     ada, root = await team.person("ada"), await team.person("root", "admin")
-    told = (await ada.token.get("/api/v1/agents")).json
-    assert [(each["file"], each["line"]) for each in told["items"]] == [(None, None), (None, None)]
-    assert told["problems"] == []
+    agents = (await ada.token.get("/api/v1/agents")).json
+    assert [(each["file"], each["line"]) for each in agents["items"]] == [(None, None), (None, None)]
+    assert agents["problems"] == []
     assert (await root.token.get("/api/v1/agents")).json["problems"]
 
 
-async def test_a_token_shows_what_it_is_for(open_site: Opening, demo: dict[str, Any], tmp_path: Path) -> None:
+async def test_a_token_shows_its_purpose(open_site: Opening, demo: dict[str, Any], tmp_path: Path) -> None:
     read = frozenset({Right.READ})
     team = await open_site(
         {"demo": demo, "other": demo},
@@ -220,8 +218,10 @@ async def test_the_native_server_is_nowhere_else(
     why = (await client.get("/api/v1/tools/view_file/why")).json
     assert why["verdict"] == "hide"
     for address in ("/mcp", "/mcp/agents/reader", "/mcp/servers/@native"):
-        listed = await client.post(address, {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}})
-        assert "view_file" not in listed.text, address
+        response = await client.post(
+            address, {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
+        )
+        assert "view_file" not in response.text, address
     assert (
         await client.post("/mcp/servers/@native", {"jsonrpc": "2.0", "id": 1, "method": "ping"})
     ).status == 404
@@ -233,14 +233,14 @@ async def test_the_native_server_is_nowhere_else(
 @pytest.fixture
 async def open_visitor() -> AsyncIterator[Callable[[str], HttpClient]]:
     """``open_visitor(url)``: somebody who asks that Toolyard."""
-    made: list[HttpClient] = []
+    clients: list[HttpClient] = []
 
     def visit(url: str) -> HttpClient:
-        made.append(HttpClient(url))
-        return made[-1]
+        clients.append(HttpClient(url))
+        return clients[-1]
 
     yield visit
-    for client in made:
+    for client in clients:
         await client.close()
 
 
@@ -252,20 +252,20 @@ BROKEN = "## Reader\n---\ntools: all\n---\nRead.\n"
 async def agents_until(client: Any, ready: Any) -> Any:
     deadline = time.monotonic() + 30
     while True:
-        found = (await client.get("/api/v1/agents")).json
-        if ready(found):
-            return found
-        assert time.monotonic() < deadline, f"did not come true: {found}"
+        agents = (await client.get("/api/v1/agents")).json
+        if ready(agents):
+            return agents
+        assert time.monotonic() < deadline, f"did not come true: {agents}"
         await asyncio.sleep(0.05)
 
 
-async def listed(client: Any, agent: str) -> set[str]:
+async def list_gateway_tools(client: Any, agent: str) -> set[str]:
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
     answer = await client.post(f"/mcp/agents/{agent}", body)
     return {tool["name"] for tool in answer.json["result"]["tools"]} if answer.status == 200 else set()
 
 
-async def seen(client: Any, agent: str) -> set[str]:
+async def list_api_tools(client: Any, agent: str) -> set[str]:
     answer = await client.get(f"/api/v1/tools?agent={agent}")
     return {tool["name"] for tool in answer.json["items"]} if answer.status == 200 else set()
 
@@ -274,31 +274,41 @@ async def seen(client: Any, agent: str) -> set[str]:
 async def test_a_changed_file_is_in_force_at_once_for_every_caller(
     serve: Starting, open_visitor: Callable[[str], HttpClient], demo: dict[str, Any]
 ) -> None:
-    served = await serve({"demo": demo})
-    client, file = open_visitor(served.url), served.data / "AGENTS.md"
+    site = await serve({"demo": demo})
+    client, file = open_visitor(site.url), site.data / "AGENTS.md"
     assert (await client.get("/api/v1/agents")).json == {"items": [], "overridden": [], "problems": []}
     file.write_text(GOOD)
-    await agents_until(client, lambda found: [each["id"] for each in found["items"]] == ["reader"])
-    assert await seen(client, "reader") == await listed(client, "reader") == {"demo_weekday"}
+    await agents_until(
+        client, lambda agents_page: [each["id"] for each in agents_page["items"]] == ["reader"]
+    )
+    assert (
+        await list_api_tools(client, "reader")
+        == await list_gateway_tools(client, "reader")
+        == {"demo_weekday"}
+    )
     file.write_text(OTHER)
-    await agents_until(client, lambda found: len(found["items"]) == 2)
-    assert await seen(client, "reader") == await listed(client, "reader") == {"demo_count"}
-    assert "demo_weekday" in await listed(client, "writer")
+    await agents_until(client, lambda agents_page: len(agents_page["items"]) == 2)
+    assert (
+        await list_api_tools(client, "reader") == await list_gateway_tools(client, "reader") == {"demo_count"}
+    )
+    assert "demo_weekday" in await list_gateway_tools(client, "writer")
 
     file.write_text(BROKEN)
-    found = await agents_until(client, lambda found: found["problems"])
-    [problem] = found["problems"]
+    agents_page = await agents_until(client, lambda agents_page: agents_page["problems"])
+    [problem] = agents_page["problems"]
     assert (problem["file"], problem["line"], problem["path"]) == (str(file), 3, "Reader.tools")
-    assert [each["id"] for each in found["items"]] == ["reader", "writer"]
-    assert await seen(client, "reader") == {"demo_count"}
-    assert "AGENTS.md:3" in served.errors
+    assert [each["id"] for each in agents_page["items"]] == ["reader", "writer"]
+    assert await list_api_tools(client, "reader") == {"demo_count"}
+    assert "AGENTS.md:3" in site.errors
 
     file.unlink()
-    await agents_until(client, lambda found: "was removed" in json.dumps(found["problems"]))
-    assert await seen(client, "reader") == {"demo_count"}
+    await agents_until(client, lambda agents_page: "was removed" in json.dumps(agents_page["problems"]))
+    assert await list_api_tools(client, "reader") == {"demo_count"}
     file.write_text(GOOD)
-    await agents_until(client, lambda found: not found["problems"] and len(found["items"]) == 1)
-    assert await seen(client, "writer") == await listed(client, "writer") == set()
+    await agents_until(
+        client, lambda agents_page: not agents_page["problems"] and len(agents_page["items"]) == 1
+    )
+    assert await list_api_tools(client, "writer") == await list_gateway_tools(client, "writer") == set()
 
 
 @pytest.mark.slow
@@ -307,24 +317,26 @@ async def test_a_start_with_a_broken_file_has_no_agents_and_says_so(
 ) -> None:
     file = tmp_path / "elsewhere.md"
     file.write_text(BROKEN)
-    served = await serve({"demo": demo}, TOOLYARD_AGENTS_PATH=str(file))
-    client = open_visitor(served.url)
-    found = (await client.get("/api/v1/agents")).json
-    assert found["items"] == []
-    assert [(each["file"], each["line"]) for each in found["problems"]] == [(str(file), 3)]
-    assert "elsewhere.md:3" in served.errors
+    site = await serve({"demo": demo}, TOOLYARD_AGENTS_PATH=str(file))
+    client = open_visitor(site.url)
+    agents = (await client.get("/api/v1/agents")).json
+    assert agents["items"] == []
+    assert [(each["file"], each["line"]) for each in agents["problems"]] == [(str(file), 3)]
+    assert "elsewhere.md:3" in site.errors
     file.write_text(GOOD)
-    await agents_until(client, lambda found: [each["id"] for each in found["items"]] == ["reader"])
+    await agents_until(client, lambda agents: [each["id"] for each in agents["items"]] == ["reader"])
 
 
-async def test_who_listens_at_the_gateway_is_told_that_the_tools_changed(
+async def test_gateway_listeners_are_notified_of_changed_tools(
     open_site: Opening, demo: dict[str, Any]
 ) -> None:
     local_site = await open_site({"demo": demo}, agents=[READER])
-    told: list[str] = []
-    watch = Subscription(LOCAL_PRINCIPAL, lambda _: True, lambda method, _: told.append(method), {"tools"})
+    event_names: list[str] = []
+    watch = Subscription(
+        LOCAL_PRINCIPAL, lambda _: True, lambda method, _: event_names.append(method), {"tools"}
+    )
     local_site.part(GatewayMount).gateway.client_subscriptions.add(watch)
     local_site.services.apply_agents(LoadedAgents(Path("AGENTS.md"), (READER,)))
-    assert told == []
+    assert event_names == []
     local_site.services.apply_agents(LoadedAgents(Path("AGENTS.md"), (META,)))
-    assert told == ["notifications/tools/list_changed"]
+    assert event_names == ["notifications/tools/list_changed"]

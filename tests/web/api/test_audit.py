@@ -30,17 +30,17 @@ async def admin(password_site: InProcessApp) -> Any:
 
 
 async def test_it_is_read_from_the_newest_on_a_page_at_a_time(admin: Any) -> None:
-    seen: list[int] = []
+    entry_ids: list[int] = []
     before = ""
     while True:
         answer = await admin.get(f"/api/v1/audit?limit=500{before}")
         assert answer.status == 200, answer.text
-        seen += [each["id"] for each in answer.json["items"]]
+        entry_ids += [each["id"] for each in answer.json["items"]]
         if answer.json["next_before"] is None:
             break
         before = f"&before={answer.json['next_before']}"
-    assert len(seen) == 1201
-    assert seen == sorted(seen, reverse=True)
+    assert len(entry_ids) == 1201
+    assert entry_ids == sorted(entry_ids, reverse=True)
 
 
 async def test_it_is_filtered_by_action_and_actor(admin: Any) -> None:
@@ -93,11 +93,11 @@ async def test_a_change_is_written_down_as_soon_as_the_database_takes_it(
         await insert(entries)
 
     monkeypatch.setattr(password_site.services.database.audit, "_insert_entries", inserting)
-    made = await root.browser.post("/api/v1/tokens", {"name": "t", "scope": {"rights": ["read"]}})
-    assert made.status == 201
+    response = await root.browser.post("/api/v1/tokens", {"name": "t", "scope": {"rights": ["read"]}})
+    assert response.status == 201
     away.clear()
-    told: list[Any] = []
+    entries: list[Any] = []
     async with asyncio.timeout(30):
-        while not told:
-            told = (await root.token.get("/api/v1/audit?action=token.make")).json["items"]
-    assert told[0]["target"] == made.json["id"]
+        while not entries:
+            entries = (await root.token.get("/api/v1/audit?action=token.make")).json["items"]
+    assert entries[0]["target"] == response.json["id"]

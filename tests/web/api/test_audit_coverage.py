@@ -52,18 +52,18 @@ class AuditedSite:
         """The key of a change of the server of the files that nobody accepted yet."""
         self.words.has(read=self.name(), count="Counts words")
         await self.root.token.get("/api/v1/tools?fresh=true")
-        (found,) = (await self.root.token.get("/api/v1/servers/files/changes")).json["items"]
-        return found["key"]
+        (item,) = (await self.root.token.get("/api/v1/servers/files/changes")).json["items"]
+        return item["key"]
 
     async def entries(self, since: int | None) -> tuple[int, list[AuditEntry]]:
         """The entries after one, and the id of a new one that comes after all of them."""
         audit = self.local.services.database.audit
         await audit.write(AuditEntry(at=time.time(), action="mark", actor="", target=""))
-        found = await audit.entries(before=None, limit=100, action=None, actor=None)
-        assert found[0].action == "mark"
-        newest = found[0].id
+        audit_entries = await audit.entries(before=None, limit=100, action=None, actor=None)
+        assert audit_entries[0].action == "mark"
+        newest = audit_entries[0].id
         assert newest is not None
-        return newest, [each for each in found if since is None or (each.id or 0) > since]
+        return newest, [each for each in audit_entries if since is None or (each.id or 0) > since]
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ CASES = {
         {"path": "x"}, of_files=True, query="?name=count"
     ),
 }
-COVERED = {
+COVERED_ROUTES = {
     ("POST", "/ui/catalog"),
     ("POST", "/ui/catalog/{known_id}"),
     ("POST", "/api/v1/catalog/{id}"),
@@ -143,7 +143,7 @@ a page of another site could make a browser follow."""
 
 def admin_routes(local: InProcessApp) -> set[tuple[str, str]]:
     """Methods that change something, and paths, of all routes that only admins may use."""
-    found: set[tuple[str, str]] = set()
+    audited_routes: set[tuple[str, str]] = set()
 
     def calls(of: Dependant) -> Iterator[Callable[..., Any] | None]:
         for each in of.dependencies:
@@ -152,23 +152,25 @@ def admin_routes(local: InProcessApp) -> set[tuple[str, str]]:
 
     for route in list_routes(local.app):
         if require_admin in calls(route.api_route.dependant):
-            found.update((method, route.path) for method in route.methods - SAFE)
-    return found
+            audited_routes.update((method, route.path) for method in route.methods - SAFE)
+    return audited_routes
 
 
 @pytest.fixture
 async def audited_site(open_site: Opening, tmp_path: Path) -> AuditedSite:
     words, data = changing(tmp_path), tmp_path / "data"
     data.mkdir()
-    told = {"read": "Reads a file", "count": "Counts words"}
-    had = tuple(Definition("files", name, None, said, SCHEMA) for name, said in told.items())
+    descriptions = {"read": "Reads a file", "count": "Counts words"}
+    had = tuple(
+        Definition("files", name, None, description, SCHEMA) for name, description in descriptions.items()
+    )
     write_lock(data / "mcp.lock", {"files": build_pins(ValidatedListing("files", "", RawListing(), had))})
     local = await open_site({"files": words.entry}, data=data, people_mode="password", write_tools="allow")
     root = await local.person("root", "admin")
     page = await root.browser.get("/ui/account")
-    found = re.search(r'name="csrf" value="([^"]+)"', page.text)
-    assert found is not None
-    return AuditedSite(local, root, found[1], words)
+    match = re.search(r'name="csrf" value="([^"]+)"', page.text)
+    assert match is not None
+    return AuditedSite(local, root, match[1], words)
 
 
 async def _perform(audited_site: AuditedSite, method: str, path: str, case: AuditCase) -> HttpReply:
@@ -178,32 +180,32 @@ async def _perform(audited_site: AuditedSite, method: str, path: str, case: Audi
             audited_site.user() if "/users" in path or "/people" in path else audited_site.server()
         )
     at = re.sub(r"\{\w+\}", target, path) + case.query
-    sent = None if case.sent is None else dict(case.sent)
-    if sent is not None and sent.get("name") == "NAME":
-        sent["name"] = audited_site.name()
-    for key in () if sent is None else ("keys", "change"):
-        if key in sent:
+    body = None if case.sent is None else dict(case.sent)
+    if body is not None and body.get("name") == "NAME":
+        body["name"] = audited_site.name()
+    for key in () if body is None else ("keys", "change"):
+        if key in body:
             change = await audited_site.change()
-            sent[key] = [change] if key == "keys" else change
+            body[key] = [change] if key == "keys" else change
     if path.startswith("/api"):
-        return await audited_site.root.token.ask(method, at, sent)
+        return await audited_site.root.token.ask(method, at, body)
     headers = {"Origin": audited_site.local.url}
-    form = {"csrf": audited_site.csrf, **(sent or {})}
+    form = {"csrf": audited_site.csrf, **(body or {})}
     return await audited_site.root.browser.ask(method, at, data=form, headers=headers)
 
 
 async def test_every_change_that_an_admin_makes_is_in_the_audit_log(audited_site: AuditedSite) -> None:
     routes = admin_routes(audited_site.local)
-    assert set(CASES) | COVERED | READ_ONLY == routes, "a route for admins that is new or gone"
+    assert set(CASES) | COVERED_ROUTES | READ_ONLY == routes, "a route for admins that is new or gone"
     silent: list[str] = []
     for (method, path), case in CASES.items():
         mark, _ = await audited_site.entries(None)
         answer = await _perform(audited_site, method, path, case)
         assert answer.status < 400, f"{method} {path}: {answer.status} {answer.text[:2000]}"
         _, entries = await audited_site.entries(mark)
-        mine = [each for each in entries if each.actor == audited_site.root.user.id]
+        own_entries = [each for each in entries if each.actor == audited_site.root.user.id]
         # Preparing a case may add a server, which is an entry of its own.
-        if not mine or (mine[0].action == "server.add" and path not in _ADDING):
+        if not own_entries or (own_entries[0].action == "server.add" and path not in _ADDING):
             silent.append(f"{method} {path}")
     assert silent == []
 
@@ -229,7 +231,7 @@ async def test_a_change_of_an_account_that_stops_half_way_is_in_the_audit_log(
 
 
 async def test_the_link_for_the_first_admin_is_in_the_audit_log(serve: Starting) -> None:
-    served = await serve(TOOLYARD_PEOPLE_MODE="password")
+    site = await serve(TOOLYARD_PEOPLE_MODE="password")
     query = "SELECT action, actor_name, target FROM audit"
-    with contextlib.closing(sqlite3.connect(served.data / "toolyard.db")) as database:
+    with contextlib.closing(sqlite3.connect(site.data / "toolyard.db")) as database:
         assert database.execute(query).fetchall() == [("user.invite", "server start", "admin")]

@@ -66,7 +66,7 @@ def inert(answer: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mime", "data", "sent", "shown"),
+    ("mime", "data", "media_type", "shown"),
     [
         ("image/png", PNG, "image/png", True),
         ("IMAGE/PNG; charset=x", PNG, "image/png", True),
@@ -82,7 +82,7 @@ def inert(answer: Any) -> None:
     ids=lambda each: each if isinstance(each, str) else "",
 )
 async def test_media_have_their_bytes_and_a_type_that_runs_nothing(
-    local: Any, mime: str, data: bytes, sent: str, shown: bool
+    local: Any, mime: str, data: bytes, media_type: str, shown: bool
 ) -> None:
     client = local.client()
     chat = await begin(client)
@@ -91,7 +91,7 @@ async def test_media_have_their_bytes_and_a_type_that_runs_nothing(
     path = f"/api/v1/chats/{chat}/results/{event.seq}/media"
     answer = await client.get(f"{path}/0")
     assert (answer.status, answer.body) == (200, data)
-    assert answer.headers["content-type"] == sent
+    assert answer.headers["content-type"] == media_type
     disposition = answer.headers["content-disposition"]
     assert disposition.startswith("inline;" if shown else "attachment;")
     assert f'filename="result-{event.seq}-0.' in disposition
@@ -141,7 +141,7 @@ async def test_a_chat_is_one_markdown_file(open_site: Opening, model_program: Li
     assert "> Hmm." in answer.text
 
 
-async def test_a_fence_holds_whatever_a_tool_says(open_site: Opening) -> None:
+async def test_a_fence_holds_with_any_text_of_a_tool(open_site: Opening) -> None:
     local = await open_site({"chat": results_server()}, write_tools="allow")
     client = local.client()
     chat = await begin(client)
@@ -160,23 +160,23 @@ def test_a_fence_is_longer_than_a_run_that_crosses_parts(before: int) -> None:
     assert first_line == "`" * 8
 
 
-async def test_a_question_and_its_answer_are_in_it_without_what_was_answered(local: Any) -> None:
+async def test_the_export_has_a_question_and_its_answer_without_the_values(local: Any) -> None:
     client = local.client()
     chat = await begin(client)
     await run(client, chat, "chat_ask")
     async with open_stream(client, chat) as stream:
-        asked = await stream.until("question")
+        event_body = await stream.until("question")
         reply = {"action": "accept", "content": {"city": "Oslo"}}
-        await client.post(f"/api/v1/chats/{chat}/questions/{asked.body['id']}", reply)
+        await client.post(f"/api/v1/chats/{chat}/questions/{event_body.body['id']}", reply)
         await stream.until("end")
     text = (await client.get(f"/api/v1/chats/{chat}/export")).text
     assert "Where do you live?" in text
     assert "You replied: accept." in text
-    answered = (await of_kind(client, chat, "answered"))[0]["seq"]
-    assert (await client.get(f"/api/v1/chats/{chat}/results/{answered}")).status == 404
+    message_seq = (await of_kind(client, chat, "answered"))[0]["seq"]
+    assert (await client.get(f"/api/v1/chats/{chat}/results/{message_seq}")).status == 404
 
 
-async def test_what_a_running_turn_has_said_so_far_is_in_it(
+async def test_the_export_has_the_text_of_a_running_turn_so_far(
     open_site: Opening, model_program: ListeningProgram
 ) -> None:
     local = await open_site(models=models_at(model_program.url))
@@ -184,9 +184,9 @@ async def test_what_a_running_turn_has_said_so_far_is_in_it(
     chat = await begin(client, title="T")
     await say(client, chat, "say Half an answer", "hold")
     async with open_stream(client, chat) as stream:
-        told = ""
-        while "answer" not in told:
-            told += (await stream.until("text")).body["delta"]
+        event_text = ""
+        while "answer" not in event_text:
+            event_text += (await stream.until("text")).body["delta"]
         assert "Half an answer" in (await client.get(f"/api/v1/chats/{chat}/export")).text
         await client.post(f"/api/v1/chats/{chat}/stop")
         await stream.until("end")

@@ -82,18 +82,18 @@ async def test_a_chat_is_begun_and_found_again(yard: Any) -> None:
 
 async def test_chats_come_page_by_page_and_none_twice(yard: Any) -> None:
     ada = (await yard.person("ada")).token
-    made = [await begin(ada, title=f"Chat {n}") for n in range(5)]
-    found: list[str] = []
+    chats = [await begin(ada, title=f"Chat {n}") for n in range(5)]
+    found_chats: list[str] = []
     place = ""
     while place is not None:
         page = (await ada.get(f"/api/v1/chats?limit=2{place and f'&before={place}'}")).json
         assert 1 <= len(page["items"]) <= 2
-        found += [each["id"] for each in page["items"]]
+        found_chats += [each["id"] for each in page["items"]]
         place = page["next_before"]
-    assert found == made[::-1]
+    assert found_chats == chats[::-1]
 
 
-async def test_chats_are_found_by_words_of_their_titles_and_of_what_was_said(yard: Any) -> None:
+async def test_chats_are_found_by_words_of_titles_and_messages(yard: Any) -> None:
     ada = (await yard.person("ada")).token
     one, two = await begin(ada, title="About cucumbers"), await begin(ada, title="Other things")
     await say(ada, two, "say Pumpkins are large.")
@@ -108,19 +108,19 @@ async def test_chats_are_found_by_words_of_their_titles_and_of_what_was_said(yar
     assert len(await search("")) == 2
 
 
-async def test_what_is_left_out_of_a_change_stays(yard: Any) -> None:
+async def test_omitted_fields_of_a_change_stay(yard: Any) -> None:
     ada = (await yard.person("ada")).token
     chat = await begin(ada, title="Old", agent="planner", model="fake", choice=["demo/weekday"])
     path = f"/api/v1/chats/{chat}"
-    changed = (await ada.patch(path, {"title": "New name"})).json
-    assert (changed["title"], changed["agent"], changed["choice"]) == (
+    changed_chat = (await ada.patch(path, {"title": "New name"})).json
+    assert (changed_chat["title"], changed_chat["agent"], changed_chat["choice"]) == (
         "New name",
         "planner",
         ["demo/weekday"],
     )
-    changed = (await ada.patch(path, {"agent": None, "choice": None})).json
-    assert (changed["title"], changed["agent"], changed["model"]) == ("New name", None, "fake")
-    assert changed["choice"] is None
+    changed_chat = (await ada.patch(path, {"agent": None, "choice": None})).json
+    assert (changed_chat["title"], changed_chat["agent"], changed_chat["model"]) == ("New name", None, "fake")
+    assert changed_chat["choice"] is None
     assert (await ada.patch(path, {"choice": []})).json["choice"] == []
     assert (await ada.get(path)).json["choice"] == []
 
@@ -138,25 +138,28 @@ async def test_a_deleted_chat_is_gone_with_all_that_was_said(yard: Any) -> None:
     assert (await ada.delete(f"/api/v1/chats/{chat}")).status == 404
 
 
-async def test_what_somebody_did_is_in_the_audit_log(yard: Any) -> None:
+async def test_user_actions_are_in_the_audit_log(yard: Any) -> None:
     root, ada = await yard.person("root", "admin"), (await yard.person("ada")).token
     chat = await begin(ada)
     await say(ada, chat, 'call chat_write {"text": "x"}', "then", "say Fine.")
     async with open_stream(ada, chat) as stream:
-        asked = await stream.until("ask")
+        event_body = await stream.until("ask")
         body = {"yes": True, "remember": {"seconds": 60, "arguments": "any", "here": False}}
-        assert (await ada.post(f"/api/v1/approvals/{asked.body['approval']}", body)).status == 204
+        assert (await ada.post(f"/api/v1/approvals/{event_body.body['approval']}", body)).status == 204
         await stream.until("end")
     grant = (await ada.get("/api/v1/grants")).json["items"][0]["id"]
     assert (await ada.delete(f"/api/v1/grants/{grant}")).status == 204
     assert (await ada.delete(f"/api/v1/chats/{chat}")).status == 204
     entries = (await root.token.get("/api/v1/audit?limit=500")).json["items"]
-    told = {each["action"]: each for each in entries}
-    assert told["chat.create"]["target"] == told["chat.delete"]["target"] == chat
-    assert told["approval.answer"]["details"]["tool"] == "chat/write"
-    assert told["approval.answer"]["details"]["yes"] is True
-    assert told["grant.revoke"]["target"] == grant
-    assert (told["tool.call"]["target"], told["tool.call"]["actor_name"]) == ("chat/write", "ada")
+    entries_by_action = {each["action"]: each for each in entries}
+    assert entries_by_action["chat.create"]["target"] == entries_by_action["chat.delete"]["target"] == chat
+    assert entries_by_action["approval.answer"]["details"]["tool"] == "chat/write"
+    assert entries_by_action["approval.answer"]["details"]["yes"] is True
+    assert entries_by_action["grant.revoke"]["target"] == grant
+    assert (entries_by_action["tool.call"]["target"], entries_by_action["tool.call"]["actor_name"]) == (
+        "chat/write",
+        "ada",
+    )
     assert {each["actor_name"] for each in entries} == {"ada"}
 
 
@@ -192,13 +195,13 @@ async def test_events_come_page_by_page_and_pieces_are_gone_with_their_whole(yar
     whole = (await ada.get(f"/api/v1/chats/{chat}/events")).json
     assert whole["next_after"] is None
     assert [each["kind"] for each in whole["items"]] == ["user", "said", "usage", "end"]
-    found: list[Any] = []
+    chats: list[Any] = []
     after: int | None = 0
     while after is not None:
         page = (await ada.get(f"/api/v1/chats/{chat}/events?limit=1&after={after}")).json
-        found += page["items"]
+        chats += page["items"]
         after = page["next_after"]
-    assert found == whole["items"]
+    assert chats == whole["items"]
 
 
 async def test_a_second_message_waits_for_the_end_of_the_first(yard: Any) -> None:
@@ -247,21 +250,21 @@ async def test_alternatives_are_made_and_chosen_over_the_api(yard: Any) -> None:
     async with open_stream(ada, chat) as stream:
         first = await say(ada, chat, "say One.")
         await stream.until("end")
-        edited = await ada.post(f"{turns}/{first}/edit", {"text": "say Other."})
-        assert edited.status == 202, edited.text
+        response = await ada.post(f"{turns}/{first}/edit", {"text": "say Other."})
+        assert response.status == 202, response.text
         await stream.until("end")
-        other = edited.json["turn"]
+        other = response.json["turn"]
         stale = await ada.post(f"{turns}/{first}/edit", {"text": "say Late."})
         assert (stale.status, stale.json["type"]) == (409, "urn:toolyard:problem:chat-changed")
         assert stale.json["current"] == {"turn": other, "text": "say Other."}
         assert (await ada.post(f"{turns}/{other}/retry")).status == 202
         await stream.until("end")
-        chosen = await ada.post(f"{turns}/{first}/choose")
-        assert (chosen.status, chosen.json["turn"]) == (200, first)
+        chosen_response = await ada.post(f"{turns}/{first}/choose")
+        assert (chosen_response.status, chosen_response.json["turn"]) == (200, first)
         assert (await stream.until("switch")).data["turn"] == first
-    [shown] = (await ada.get(turns)).json["items"]
-    assert (shown["turn"], shown["parent"], shown["alternatives"][:2]) == (first, 0, [first, other])
-    assert len(shown["alternatives"]) == 3
+    [item] = (await ada.get(turns)).json["items"]
+    assert (item["turn"], item["parent"], item["alternatives"][:2]) == (first, 0, [first, other])
+    assert len(item["alternatives"]) == 3
     assert [each["parent"] for each in await of_kind(ada, chat, "user")] == [0, 0, 0]
     assert (await ada.post(f"{turns}/99/choose")).status == 404
     for path in ("choose", "retry"):
@@ -277,7 +280,7 @@ async def test_an_alternative_is_deleted_with_the_turns_that_follow_it(yard: Any
     await wait_for_end(ada, chat)
     only = await ada.delete(f"{turns}/{first}")
     assert (only.status, only.json["type"]) == (409, "urn:toolyard:problem:chat-refused")
-    size = await stored_bytes(yard, chat)
+    size = await count_stored_bytes(yard, chat)
     other = (await ada.post(f"{turns}/{first}/edit", {"text": "say Other."})).json["turn"]
     await wait_for_end(ada, chat, other)
     following = await say(ada, chat, "say More.")
@@ -287,15 +290,15 @@ async def test_an_alternative_is_deleted_with_the_turns_that_follow_it(yard: Any
     assert (stale.status, stale.json["type"]) == (409, "urn:toolyard:problem:chat-changed")
     assert stale.json["current"] == {"turn": following, "text": None}
     async with open_stream(ada, chat) as stream:
-        deleted = await ada.delete(f"{turns}/{other}?newest={following}")
-        assert (deleted.status, deleted.json["turn"]) == (200, first), deleted.text
+        response = await ada.delete(f"{turns}/{other}?newest={following}")
+        assert (response.status, response.json["turn"]) == (200, first), response.text
         assert (await stream.until("switch")).data["turn"] == first
-    [shown] = (await ada.get(turns)).json["items"]
-    assert (shown["turn"], shown["alternatives"]) == (first, [first])
+    [item] = (await ada.get(turns)).json["items"]
+    assert (item["turn"], item["alternatives"]) == (first, [first])
     texts = [each["body"]["text"] for each in await of_kind(ada, chat, "user")]
     assert texts == ["say One."]
     # Only the event that switches the branch is left of it.
-    assert size < await stored_bytes(yard, chat) < size + 20
+    assert size < await count_stored_bytes(yard, chat) < size + 20
     for path in (f"{turns}/{other}/choose", f"{turns}/{following}/retry"):
         assert (await ada.post(path)).status == 404
     assert (await ada.delete(f"{turns}/{other}")).status == 404
@@ -313,11 +316,11 @@ async def test_the_first_of_two_alternatives_is_deleted_while_the_second_is_show
     other = (await ada.post(f"{turns}/{first}/retry")).json["turn"]
     await wait_for_end(ada, chat, other)
     assert (await ada.delete(f"{turns}/{first}")).json["turn"] == other
-    [shown] = (await ada.get(turns)).json["items"]
-    assert (shown["turn"], shown["alternatives"]) == (other, [other])
+    [item] = (await ada.get(turns)).json["items"]
+    assert (item["turn"], item["alternatives"]) == (other, [other])
 
 
-async def stored_bytes(yard: Any, chat: str) -> int:
+async def count_stored_bytes(yard: Any, chat: str) -> int:
     query = select(chats.c.bytes).where(chats.c.id == chat)
     return await yard.services.database.executor.read(lambda c: c.execute(query).scalar_one())
 
@@ -340,7 +343,7 @@ async def test_without_a_model_a_chat_runs_tools(local_site: InProcessApp) -> No
     assert events[-2].body["text"] == "2026-07-28 is a Tuesday."
 
 
-async def test_the_picker_says_what_a_model_sees_and_why_not(yard: Any) -> None:
+async def test_the_picker_lists_visible_tools_and_reasons_for_hidden_ones(yard: Any) -> None:
     ada = (await yard.person("ada")).token
     chat = await begin(ada, agent="planner")
     answer = await ada.get(f"/api/v1/chats/{chat}/tools")
@@ -363,9 +366,9 @@ async def start_waiting_chat(person: Any) -> tuple[str, str]:
     chat = await begin(person)
     await say(person, chat, 'call chat_write {"text": "x"}', "then", "results?")
     async with open_stream(person, chat) as stream:
-        asked = await stream.until("ask")
-    assert asked.body["reason"]
-    return chat, asked.body["approval"]
+        event_body = await stream.until("ask")
+    assert event_body.body["reason"]
+    return chat, event_body.body["approval"]
 
 
 @pytest.mark.parametrize("yes", [True, False])
@@ -374,11 +377,9 @@ async def test_a_call_waits_for_its_answer(
 ) -> None:
     ada = (await yard.person("ada")).token
     chat, approval = await start_waiting_chat(ada)
-    listed = (await ada.get("/api/v1/approvals")).json["items"]
-    assert [(each["id"], each["chat_id"], each["tool"]) for each in listed] == [
-        (approval, chat, "chat/write")
-    ]
-    assert (listed[0]["name"], listed[0]["arguments"]) == ("chat_write", {"text": "x"})
+    items = (await ada.get("/api/v1/approvals")).json["items"]
+    assert [(each["id"], each["chat_id"], each["tool"]) for each in items] == [(approval, chat, "chat/write")]
+    assert (items[0]["name"], items[0]["arguments"]) == ("chat_write", {"text": "x"})
     last = (await of_kind(ada, chat, "ask"))[0]["seq"]
     assert (await ada.post(f"/api/v1/approvals/{approval}", {"yes": yes})).status == 204
     events = await wait_for_end(ada, chat, last)
@@ -412,14 +413,14 @@ async def test_a_yes_that_is_remembered_is_listed_and_can_be_taken_back(yard: An
         await stream.until("ask")
 
 
-async def test_a_server_asks_and_hears_what_the_person_replied(yard: Any) -> None:
+async def test_a_server_asks_and_gets_the_persons_reply(yard: Any) -> None:
     ada = (await yard.person("ada")).token
     chat = await begin(ada)
     await run(ada, chat, "chat_ask")
     async with open_stream(ada, chat) as stream:
-        asked = await stream.until("question")
-        assert (asked.body["kind"], asked.body["message"]) == ("form", "Where do you live?")
-        path = f"/api/v1/chats/{chat}/questions/{asked.body['id']}"
+        event_body = await stream.until("question")
+        assert (event_body.body["kind"], event_body.body["message"]) == ("form", "Where do you live?")
+        path = f"/api/v1/chats/{chat}/questions/{event_body.body['id']}"
         assert (await ada.post(f"{path}0", {"action": "decline"})).status == 404
         answer = await ada.post(path, {"action": "accept", "content": {"city": "Oslo"}})
         assert answer.status == 204, answer.text
@@ -457,7 +458,7 @@ async def test_a_server_asks_and_hears_what_the_person_replied(yard: Any) -> Non
         ("/{}/questions/x", {"action": "accept", "content": []}),
     ],
 )
-async def test_what_cannot_be_used_is_refused_with_its_field(yard: Any, path: str, body: Any) -> None:
+async def test_invalid_values_are_refused_with_their_field(yard: Any, path: str, body: Any) -> None:
     ada = (await yard.person("ada")).token
     chat = await begin(ada)
     answer = await ada.post(f"/api/v1/chats{path.format(chat)}", body)
@@ -509,9 +510,9 @@ async def test_a_tool_that_there_is_not_fails_in_the_chat_and_the_chat_goes_on(y
 async def test_models_are_listed_without_keys_and_addresses(yard: Any) -> None:
     answer = await (await yard.person("ada")).token.get("/api/v1/models")
     assert answer.status == 200
-    listed = answer.json
-    assert [(each["id"], each["provider"]) for each in listed["items"]] == [("fake", "openai")]
-    assert listed["default"] == "fake"
+    chat_list = answer.json
+    assert [(each["id"], each["provider"]) for each in chat_list["items"]] == [("fake", "openai")]
+    assert chat_list["default"] == "fake"
     assert "good" not in answer.text
     assert yard.model.url not in answer.text
 
@@ -559,7 +560,7 @@ async def test_a_token_that_may_call_sees_nothing(yard: Any) -> None:
     assert (await wait_for_end(browser, chat, turn - 1))[-1].body["why"] == "done"
 
 
-async def test_what_may_call_cannot_say_yes_to_itself(yard: Any) -> None:
+async def test_a_token_for_calls_cannot_approve_its_own_calls(yard: Any) -> None:
     ada = await yard.person("ada", scope=TokenScope(frozenset({Right.READ, Right.CALL, Right.MANAGE})))
     _, approval = await start_waiting_chat(ada.token)
     answer = await ada.token.post(f"/api/v1/approvals/{approval}", {"yes": True})

@@ -35,7 +35,7 @@ async def download(person: SignedInUser) -> zipfile.ZipFile:
     return await asyncio.to_thread(zipfile.ZipFile, io.BytesIO(answer.body))
 
 
-async def test_the_archive_has_all_chats_of_the_person_and_of_nobody_else(
+async def test_the_archive_has_all_chats_of_the_person_and_no_others(
     password_site: InProcessApp,
 ) -> None:
     ann, bob = await password_site.person("ann"), await password_site.person("bob")
@@ -47,17 +47,17 @@ async def test_the_archive_has_all_chats_of_the_person_and_of_nobody_else(
         yield b"attached"
 
     attachments = password_site.services.chats.attachments
-    attached = await attachments.upload(ann.user.id, "../notes.txt", content())
-    await password_site.services.database.chats.attachments.bind(ann.user.id, [attached.id], "first")
+    attachment_id = await attachments.upload(ann.user.id, "../notes.txt", content())
+    await password_site.services.database.chats.attachments.bind(ann.user.id, [attachment_id.id], "first")
     archive = await download(ann)
     assert archive.testzip() is None
-    assert archive.read(f"chats/first-about-first/{attached.id}-notes.txt") == b"attached"
+    assert archive.read(f"chats/first-about-first/{attachment_id.id}-notes.txt") == b"attached"
     assert sorted(archive.namelist()) == [
         "account.json",
         "audit.jsonl",
         "chats/first-about-first.jsonl",
         "chats/first-about-first.md",
-        f"chats/first-about-first/{attached.id}-notes.txt",
+        f"chats/first-about-first/{attachment_id.id}-notes.txt",
         "chats/second-about-second.jsonl",
         "chats/second-about-second.md",
         "instances.json",
@@ -81,13 +81,13 @@ async def test_the_archive_contains_no_secret_of_a_token(password_site: InProces
     assert all(secret not in archive.read(name) for name in archive.namelist())
 
 
-async def test_long_standing_approvals_hold_up_nobody(password_site: InProcessApp) -> None:
+async def test_long_standing_approvals_block_no_other_request(password_site: InProcessApp) -> None:
     ann = await password_site.person("ann")
     predicate = json.dumps(
         {"*": {"equal": {"a": [{"b": "\n" * 20, "c": number} for number in range(4_000)]}}}
     )
     now = time.time()
-    shared = {
+    shared_values = {
         "owner": ann.user.id,
         "tool": "a/b",
         "name": "b",
@@ -95,7 +95,8 @@ async def test_long_standing_approvals_hold_up_nobody(password_site: InProcessAp
         "predicate": predicate,
     }
     rows = [
-        {**shared, "id": f"g{number}", "created_at": now, "expires_at": now + 1_000} for number in range(200)
+        {**shared_values, "id": f"g{number}", "created_at": now, "expires_at": now + 1_000}
+        for number in range(200)
     ]
     executor = password_site.services.database.executor
     await executor.write(lambda connection: connection.execute(insert(grants), rows))
@@ -108,6 +109,6 @@ async def test_long_standing_approvals_hold_up_nobody(password_site: InProcessAp
     assert page.text.count("Where * = ") == 200
     assert watch.longest_seconds < 0.15
     async with LoopWatch() as watch:
-        listed = await ann.token.get("/api/v1/grants")
-    assert listed.status == 200
+        response = await ann.token.get("/api/v1/grants")
+    assert response.status == 200
     assert watch.longest_seconds < 0.15

@@ -39,7 +39,7 @@ async def events(client: Any) -> AsyncIterator[Any]:
         yield following
 
 
-async def test_everything_is_told_first_and_then_what_changes(local_site: InProcessApp) -> None:
+async def test_everything_is_sent_first_and_then_changes(local_site: InProcessApp) -> None:
     client = local_site.client()
     async with events(client) as following:
         kind, record = await following()
@@ -61,22 +61,24 @@ async def test_an_instance_comes_and_goes(
     async with events(ada.token) as following, events(admin.token) as others:
         assert (await following())[1]["id"] == "demo"
         assert (await others())[1]["id"] == "demo"
-        made = (await ada.token.post("/api/v1/instances", {"server_id": server["id"], "slug": "one"})).json
+        instance = (
+            await ada.token.post("/api/v1/instances", {"server_id": server["id"], "slug": "one"})
+        ).json
         kind, record = await following()
         assert (kind, record["kind"], record["id"], record["slug"]) == (
             "status",
             "instance",
-            made["id"],
+            instance["id"],
             "one",
         )
-        await ada.token.delete(f"/api/v1/instances/{made['id']}")
+        await ada.token.delete(f"/api/v1/instances/{instance['id']}")
         kind, record = await following()
-        assert (kind, record) == ("gone", {"kind": "instance", "id": made["id"]})
+        assert (kind, record) == ("gone", {"kind": "instance", "id": instance["id"]})
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(others(), 1.5)
 
 
-async def test_a_stream_is_for_those_who_are_signed_in(password_site: InProcessApp) -> None:
+async def test_a_stream_requires_sign_in(password_site: InProcessApp) -> None:
     assert (await password_site.client().get("/api/v1/events")).status == 401
 
 
@@ -100,7 +102,7 @@ async def test_a_stream_ends_with_the_sign_in(open_site: Opening, demo: dict[str
             await asyncio.wait_for(stream.content.read(), 30)
 
 
-async def test_nobody_looks_when_nobody_listens(
+async def test_without_listeners_the_status_is_not_computed(
     local_site: InProcessApp, wait_until: Callable[..., Awaitable[None]]
 ) -> None:
     live = local_site.part(StatusUpdates)

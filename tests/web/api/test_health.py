@@ -41,13 +41,13 @@ async def test_it_is_not_ready_without_its_database(
     assert (await password_site.client().get("/healthz")).status == 200
 
 
-async def test_it_says_what_to_do_when_the_database_uses_another_key(open_site: Opening) -> None:
+async def test_health_has_a_hint_when_the_database_uses_another_key(open_site: Opening) -> None:
     local = await open_site(secret_key="old" * 10)
-    rekeyed = await Database.open(
+    database = await Database.open(
         local.services.data_dir, url=None, secret_key="new" * 10, former_key="old" * 10
     )
-    await rekeyed.key_rotation.reencrypt_all()
-    await rekeyed.close()
+    await database.key_rotation.reencrypt_all()
+    await database.close()
     answer = await local.client().get("/readyz")
     assert answer.status == 503
     assert "restart it with the current TOOLYARD_SECRET_KEY" in answer.text
@@ -76,19 +76,22 @@ async def test_numbers_are_by_route_state_and_outcome(local_site: InProcessApp) 
     await client.ask("BREW", "/api/v1/status")
     await client.post("/api/v1/tools/demo_weekday/call", {"arguments": {"date": "2026-07-28"}})
     await client.post("/api/v1/tools/demo_forget/call", {})
-    found = samples((await client.get("/metrics")).text)
+    metric_samples = samples((await client.get("/metrics")).text)
     route = ("route", "/api/v1/servers/{id}")
-    asked = (("method", "GET"), route, ("status", "404"))
-    assert found["toolyard_http_requests_total", asked] == 2
-    assert found["toolyard_http_request_seconds_count", (("method", "GET"), route)] == 2
+    requested_labels = (("method", "GET"), route, ("status", "404"))
+    assert metric_samples["toolyard_http_requests_total", requested_labels] == 2
+    assert metric_samples["toolyard_http_request_seconds_count", (("method", "GET"), route)] == 2
     assert (
-        found["toolyard_http_requests_total", (("method", "GET"), ("route", "none"), ("status", "404"))] == 1
+        metric_samples[
+            "toolyard_http_requests_total", (("method", "GET"), ("route", "none"), ("status", "404"))
+        ]
+        == 1
     )
-    assert found["toolyard_connections", (("state", "ready"),)] == 1
-    assert found["toolyard_tool_calls_total", (("outcome", "ok"),)] == 1
-    assert found["toolyard_tool_calls_total", (("outcome", "ToolRefused"),)] == 1
-    assert found["toolyard_tool_call_seconds_count", (("outcome", "ok"),)] == 1
-    labels = {value for _, pairs in found for name, value in pairs if name == "method"}
+    assert metric_samples["toolyard_connections", (("state", "ready"),)] == 1
+    assert metric_samples["toolyard_tool_calls_total", (("outcome", "ok"),)] == 1
+    assert metric_samples["toolyard_tool_calls_total", (("outcome", "ToolRefused"),)] == 1
+    assert metric_samples["toolyard_tool_call_seconds_count", (("outcome", "ok"),)] == 1
+    labels = {value for _, pairs in metric_samples for name, value in pairs if name == "method"}
     assert labels <= {"GET", "POST", "other"}, "nobody may make labels up"
 
 

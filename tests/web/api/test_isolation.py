@@ -120,7 +120,7 @@ class BobsChat:
 
     @classmethod
     async def begin(cls, bob: Any) -> BobsChat:
-        chat, asking = await begin(bob, title=PLANS), await begin(bob, title=PLANS)
+        chat, bobs_chat = await begin(bob, title=PLANS), await begin(bob, title=PLANS)
         turn = await run(bob, chat, "chat_media", mime="image/png", data="aGVsbG8=")
         result = next(each for each in await wait_for_end(bob, chat, turn - 1) if each.name == "result")
         turn = await run(bob, chat, "chat_write", text=PLANS)
@@ -132,8 +132,8 @@ class BobsChat:
             await stream.until("end")
             await run(bob, chat, "chat_write", text="something else")
             approval = (await stream.until("ask")).body["approval"]
-        turn = await run(bob, asking, "chat_ask")
-        async with open_stream(bob, asking, after=turn) as stream:
+        turn = await run(bob, bobs_chat, "chat_ask")
+        async with open_stream(bob, bobs_chat, after=turn) as stream:
             question = (await stream.until("question")).body["id"]
         grant = (await bob.get("/api/v1/grants")).json["items"][0]["id"]
         media = await bob.get(f"/api/v1/chats/{chat}/results/{result.seq}/media/0")
@@ -141,7 +141,7 @@ class BobsChat:
         file = {**FILE, "data": PLANS.encode()}
         attachment = (await bob.post(f"/api/v1/attachments?name={PLANS}", **file)).json["id"]
         assert (await bob.get(f"/api/v1/attachments/{attachment}")).text == PLANS
-        return cls(chat, result.seq, approval, grant, asking, question, attachment)
+        return cls(chat, result.seq, approval, grant, bobs_chat, question, attachment)
 
 
 @dataclass
@@ -173,36 +173,38 @@ class TwoUserSite:
 
     def path(self, template: str, *, missing: bool = False) -> str:
         if "/servers/" in template:
-            known = "demo" if template.endswith("/restart") else self.server
+            known_server = "demo" if template.endswith("/restart") else self.server
         elif "/instances/" in template:
-            known = self.instance
+            known_server = self.instance
         elif "/tokens/" in template:
-            known = self.token
+            known_server = self.token
         elif "/sessions/" in template:
-            known = self.session
+            known_server = self.session
         elif template.endswith("/agents/{id}/tools"):
             return template.replace("{id}", AGENT.id)
         elif "/agents/" in template:
-            known = self.agent
+            known_server = self.agent
         elif "/chats/" in template:
-            known = self.talk.asking if "/questions/" in template else self.talk.chat
+            known_server = self.talk.asking if "/questions/" in template else self.talk.chat
         elif "/attachments/" in template:
-            known = self.talk.attachment
+            known_server = self.talk.attachment
         elif "/proposals/" in template:
-            known = self.proposal
+            known_server = self.proposal
         elif template.startswith("/api/v1/questions/"):
-            known = PAGE_QUESTION
+            known_server = PAGE_QUESTION
         elif "/approvals/" in template:
-            known = self.talk.approval
+            known_server = self.talk.approval
         elif "/grants/" in template:
-            known = self.talk.grant
+            known_server = self.talk.grant
         else:
-            known = self.bob.user.id
+            known_server = self.bob.user.id
         template = template.replace("{seq}", str(self.talk.result)).replace("{n}", "0")
         template = template.replace("{turn}", "1")
         template = template.replace("{question}", self.talk.question)
         tool = "mcp_bobs-0wn__echo" if missing else "mcp_bobs-own__echo"
-        return template.replace("{name}", tool).replace("{id}", "0" * len(known) if missing else known)
+        return template.replace("{name}", tool).replace(
+            "{id}", "0" * len(known_server) if missing else known_server
+        )
 
 
 @pytest.fixture
@@ -223,24 +225,24 @@ async def two_user_site(
         "choices": [{"kind": "header", "key": "X-Key"}],
     }
     server = (await root.token.post("/api/v1/servers", body)).json["id"]
-    given = {"server_id": server, "slug": "bobs-own", "name": "Bob's connection", "value": SECRET}
-    instance = (await bob.token.post("/api/v1/instances", given)).json["id"]
+    instance_draft = {"server_id": server, "slug": "bobs-own", "name": "Bob's connection", "value": SECRET}
+    instance = (await bob.token.post("/api/v1/instances", instance_draft)).json["id"]
     token = (await bob.token.get("/api/v1/tokens")).json["items"][0]["id"]
     tools = await bob.token.get("/api/v1/tools")
     assert "mcp_bobs-own__echo" in tools.text, "Bob's things must be alive, or the walk proves nothing"
     session = (await bob.browser.get("/api/v1/sessions")).json["items"][0]["id"]
     question, end = Question(id=PAGE_QUESTION, server="demo", kind="form", message=PLANS), time.time() + 300
-    asked = PageQuestion(PAGE_QUESTION, bob.user.id, ("ask (editor)",), question, time.time(), end)
-    await team.services.database.questions.add(asked, 20)
+    page_question = PageQuestion(PAGE_QUESTION, bob.user.id, ("ask (editor)",), question, time.time(), end)
+    await team.services.database.questions.add(page_question, 20)
     assert PLANS in (await bob.token.get("/api/v1/questions")).text
     own = {"name": "Bobs agent", "prompt": PLANS}
     agent = (await bob.token.post("/api/v1/agents", own)).json["stored_id"]
     assert PLANS in (await bob.token.get(f"/api/v1/agents/{agent}")).text
-    wanted = {"catalog_id": "linear", "reason": PLANS}
-    proposal = (await bob.token.post("/api/v1/proposals", wanted)).json["id"]
-    stored = StoredResult(PLANS, Trust.TRUSTED, "demo")
-    handle = make_handle(stored)
-    await team.services.core.call_path.result_store(bob.user.principal).save(handle, stored)
+    proposal_draft = {"catalog_id": "linear", "reason": PLANS}
+    proposal = (await bob.token.post("/api/v1/proposals", proposal_draft)).json["id"]
+    stored_result = StoredResult(PLANS, Trust.TRUSTED, "demo")
+    handle = make_handle(stored_result)
+    await team.services.core.call_path.result_store(bob.user.principal).save(handle, stored_result)
     assert PLANS in (await bob.browser.get(f"/ui/results/{handle}")).text
     talk = await BobsChat.begin(bob.token)
     return TwoUserSite(team, root, ada, bob, server, instance, token, session, agent, proposal, handle, talk)
@@ -257,13 +259,13 @@ async def operations(client: Any) -> list[tuple[str, str, str]]:
 
 
 async def test_every_operation_is_in_one_list(password_site: InProcessApp) -> None:
-    found = {name for name, _, _ in await operations(password_site.client())}
+    operation_ids = {name for name, _, _ in await operations(password_site.client())}
     pages = {each.path.replace(":path", "") for each in ui.router.build()}
-    operated = {path for _, _, path in await operations(password_site.client())}
-    others = {each.path.replace(":path", "") for each in list_routes(password_site.app)} - pages - operated
+    paths = {path for _, _, path in await operations(password_site.client())}
+    others = {each.path.replace(":path", "") for each in list_routes(password_site.app)} - pages - paths
     assert others == OPEN
-    assert found == ADMINS_ONLY | ANOTHERS | OWN
-    assert len(ADMINS_ONLY) + len(ANOTHERS) + len(OWN) == len(found)
+    assert operation_ids == ADMINS_ONLY | ANOTHERS | OWN
+    assert len(ADMINS_ONLY) + len(ANOTHERS) + len(OWN) == len(operation_ids)
 
 
 @pytest.mark.parametrize("way", ["token", "browser"])
@@ -271,7 +273,7 @@ async def test_a_walk_over_every_route_reaches_nothing_of_anybody_else(
     two_user_site: TwoUserSite, way: str
 ) -> None:
     client = getattr(two_user_site.ada, way)
-    before = await kept_by_bob(two_user_site)
+    before = await list_bobs_things(two_user_site)
     # Signing out everywhere ends the walk of a browser.
     for name, method, template in sorted(
         await operations(client), key=lambda each: each[0] == "end_sessions"
@@ -280,36 +282,36 @@ async def test_a_walk_over_every_route_reaches_nothing_of_anybody_else(
         if name == "create_instance":
             body = {"server_id": two_user_site.server, "value": "hers"}
         if name == "stream_events":
-            assert not shown(two_user_site, await first_events(client)), name
+            assert not list_leaks(two_user_site, await first_events(client)), name
             continue
         query = "?url=https://x.example" if name == "propose_slug" else ""
         options = FILE if name == "upload_attachment" else {}
         answer = await client.ask(method, two_user_site.path(template) + query, body, **options)
         if name == "export_my_data":
             answer = replace(answer, body=join_files(answer.body))
-        told = f"{name}: {answer.status} {answer.text[:300]}"
+        failure_text = f"{name}: {answer.status} {answer.text[:300]}"
         if name in ADMINS_ONLY:
-            assert answer.status == 403, told
+            assert answer.status == 403, failure_text
         elif name in ANOTHERS:
             expected = 403 if name in BROWSERS_ONLY and way == "token" else 404
-            assert answer.status == expected, told
+            assert answer.status == expected, failure_text
             unknown = await client.ask(method, two_user_site.path(template, missing=True), body)
-            assert unknown.status == answer.status, told
+            assert unknown.status == answer.status, failure_text
             # Refusals quote the name that was asked for.
-            there = answer.text.replace("mcp_bobs-own__echo", "X").replace(two_user_site.agent, "Y")
+            other_text = answer.text.replace("mcp_bobs-own__echo", "X").replace(two_user_site.agent, "Y")
             missing = unknown.text.replace("mcp_bobs-0wn__echo", "X").replace(
                 "0" * len(two_user_site.agent), "Y"
             )
-            assert there == missing, told
+            assert other_text == missing, failure_text
         elif name in BROWSERS_ONLY and way == "token":
-            assert answer.status == 403, told
+            assert answer.status == 403, failure_text
         else:
-            assert answer.status in (200, 201, 204), told
-        assert not shown(two_user_site, answer.text.replace("mcp_bobs-own__echo", "")), told
-    assert await kept_by_bob(two_user_site) == before
+            assert answer.status in (200, 201, 204), failure_text
+        assert not list_leaks(two_user_site, answer.text.replace("mcp_bobs-own__echo", "")), failure_text
+    assert await list_bobs_things(two_user_site) == before
 
 
-async def test_nobody_gets_in_without_an_account(two_user_site: TwoUserSite) -> None:
+async def test_without_an_account_access_is_refused(two_user_site: TwoUserSite) -> None:
     stranger = two_user_site.team.client()
     for name, method, template in await operations(stranger):
         body = BODIES.get(name) or (
@@ -318,7 +320,7 @@ async def test_nobody_gets_in_without_an_account(two_user_site: TwoUserSite) -> 
         query = "?url=https://x.example" if name == "propose_slug" else ""
         answer = await stranger.ask(method, two_user_site.path(template) + query, body)
         assert answer.status == 401, f"{name}: {answer.status} {answer.text[:200]}"
-        assert not shown(two_user_site, answer.text)
+        assert not list_leaks(two_user_site, answer.text)
 
 
 async def test_not_even_an_admin_uses_anothers_connection(two_user_site: TwoUserSite) -> None:
@@ -331,11 +333,11 @@ async def test_not_even_an_admin_uses_anothers_connection(two_user_site: TwoUser
     assert SECRET not in (await two_user_site.root.token.get("/api/v1/audit/export")).text
 
 
-async def test_what_is_anothers_cannot_be_named_in_a_query_or_a_body(two_user_site: TwoUserSite) -> None:
+async def test_records_of_others_cannot_be_named_in_a_query_or_a_body(two_user_site: TwoUserSite) -> None:
     """The walk names it in paths. Here the caller's own chat and calls name it."""
     ada, site = two_user_site.ada.token, two_user_site
     chat, weekday = await begin(ada), "/api/v1/tools/demo_weekday"
-    before = await kept_by_bob(site)
+    before = await list_bobs_things(site)
 
     def requests(agent: str, talk: str) -> list[tuple[str, str, Any]]:
         prompt = {"server": "demo", "name": "greeting", "chat": talk}
@@ -358,16 +360,16 @@ async def test_what_is_anothers_cannot_be_named_in_a_query_or_a_body(two_user_si
     assert own.status == 200, "Bob's agent must be found by this name, or the rest proves nothing"
     for (method, path, body), (_, other, none) in zip(of_bob, missing, strict=True):
         answer, unknown = await ada.ask(method, path, body), await ada.ask(method, other, none)
-        told = f"{method} {path}: {answer.status} {answer.text[:300]}"
-        assert answer.status == unknown.status == 404, told
-        assert answer.text.replace("bobs-agent", "no-bodys-agent") == unknown.text, told
+        failure_text = f"{method} {path}: {answer.status} {answer.text[:300]}"
+        assert answer.status == unknown.status == 404, failure_text
+        assert answer.text.replace("bobs-agent", "no-bodys-agent") == unknown.text, failure_text
     for path in ("proposals", "usage"):
         assert (await ada.get(f"/api/v1/{path}?everyone=true")).status == 403
-    assert not shown(site, (await ada.get(f"/api/v1/chats?q={PLANS}")).text)
-    assert await kept_by_bob(site) == before
+    assert not list_leaks(site, (await ada.get(f"/api/v1/chats?q={PLANS}")).text)
+    assert await list_bobs_things(site) == before
 
 
-def shown(two_user_site: TwoUserSite, text: str) -> list[str]:
+def list_leaks(two_user_site: TwoUserSite, text: str) -> list[str]:
     return [each for each in two_user_site.of_bob if each in text or json.dumps(each)[1:-1] in text]
 
 
@@ -379,20 +381,20 @@ async def first_events(client: Any) -> str:
         return text.decode()
 
 
-async def kept_by_bob(two_user_site: TwoUserSite) -> Any:
+async def list_bobs_things(two_user_site: TwoUserSite) -> Any:
     bob = two_user_site.bob.token
     me = (await bob.get("/api/v1/me")).json
     sessions = [
         each["id"] for each in (await two_user_site.bob.browser.get("/api/v1/sessions")).json["items"]
     ]
-    mine = (await bob.get("/api/v1/instances")).json["items"]
+    items = (await bob.get("/api/v1/instances")).json["items"]
     tokens = [each["id"] for each in (await bob.get("/api/v1/tokens")).json["items"]]
     tools = [each["name"] for each in (await bob.get("/api/v1/tools")).json["items"]]
     talk = two_user_site.talk
     chats = [(await bob.get(f"/api/v1/chats/{each}")).json for each in (talk.chat, talk.asking)]
-    waiting = [(await bob.get(f"/api/v1/{each}")).json for each in ("approvals", "grants", "questions")]
-    waiting.append((await bob.get("/api/v1/chats")).json)
-    waiting.append((await bob.get(f"/api/v1/attachments/{talk.attachment}")).text)
-    waiting.append((await bob.get("/api/v1/proposals")).json)
-    own = [{**each, "status": None, "updated_at": None} for each in mine]
-    return me, sessions, own, tokens, tools, chats, waiting
+    pending_lists = [(await bob.get(f"/api/v1/{each}")).json for each in ("approvals", "grants", "questions")]
+    pending_lists.append((await bob.get("/api/v1/chats")).json)
+    pending_lists.append((await bob.get(f"/api/v1/attachments/{talk.attachment}")).text)
+    pending_lists.append((await bob.get("/api/v1/proposals")).json)
+    own = [{**each, "status": None, "updated_at": None} for each in items]
+    return me, sessions, own, tokens, tools, chats, pending_lists

@@ -57,29 +57,35 @@ async def finish_turn(client: HttpClient, text: str, **options: Any) -> list[dic
 # Adding, testing, using.
 
 
-async def test_an_added_model_answers_at_once_and_costs_what_the_admin_said(
+async def test_an_added_model_answers_at_once_and_costs_the_entered_price(
     open_site: Opening, model_program: ListeningProgram
 ) -> None:
     team = await open_site({}, people_mode="password", chat_titles=False)
     root, ann = await team.person("root", "admin"), await team.person("ann")
     assert await names(ann.token) == []
-    added = await add(root.token, **entry(model_program.url, input_price=1_000_000.0, output_price=0.0))
-    assert "good" not in str(added)
-    assert (added["has_api_key"], added["revision"], added["origin"]) == (True, 1, None)
-    tested = await root.token.post(f"{ENTRIES}/fake/test")
-    assert tested.status == 200, tested.text
-    assert "OK" in tested.json["answer"]
-    assert tested.json["seconds"] > 0
-    listed = (await ann.token.get("/api/v1/models")).json
-    assert (await names(ann.token), listed["default"]) == (["fake"], "fake")
+    model_response = await add(
+        root.token, **entry(model_program.url, input_price=1_000_000.0, output_price=0.0)
+    )
+    assert "good" not in str(model_response)
+    assert (model_response["has_api_key"], model_response["revision"], model_response["origin"]) == (
+        True,
+        1,
+        None,
+    )
+    response = await root.token.post(f"{ENTRIES}/fake/test")
+    assert response.status == 200, response.text
+    assert "OK" in response.json["answer"]
+    assert response.json["seconds"] > 0
+    models = (await ann.token.get("/api/v1/models")).json
+    assert (await names(ann.token), models["default"]) == (["fake"], "fake")
     events = await finish_turn(ann.token, "say Hello")
     (usage,) = [each["body"] for each in events if each["kind"] == "usage"]
     assert usage["cost"] == usage["input"] > 0
     await root.token.patch(f"{ENTRIES}/fake", {"label": "The fake one"})
     await root.token.delete(f"{ENTRIES}/fake")
     log = (await root.token.get("/api/v1/audit")).json["items"]
-    done = [(each["action"], each["target"]) for each in log if each["action"].startswith("model.")]
-    assert sorted(done) == sorted(
+    actions = [(each["action"], each["target"]) for each in log if each["action"].startswith("model.")]
+    assert sorted(actions) == sorted(
         [(f"model.{action}", "fake") for action in ("add", "delete", "edit", "request", "test")]
     )
     async with asyncio.timeout(30):
@@ -114,7 +120,7 @@ async def test_the_default_is_one_model_that_the_person_may_use(password_site: I
     assert [each["name"] for each in items if each["is_default"]] == ["c"]
 
 
-async def test_who_may_not_use_a_model_neither_sees_nor_calls_it(
+async def test_users_without_access_to_a_model_neither_see_nor_call_it(
     open_site: Opening, model_program: ListeningProgram
 ) -> None:
     keys = {"openai_api_key": "the operator's", "google_api_key": "the operator's"}
@@ -137,16 +143,16 @@ async def test_who_may_not_use_a_model_neither_sees_nor_calls_it(
     # whichever API and in any spelling that the provider accepts.
     spellings = ("openai:gpt-x", "openai-responses:gpt-x", "openai:GPT-X", "google:models/gemini-x")
     for hidden in ("boss", "anns", "own", *spellings):
-        for refused in (
+        for response in (
             await bob.token.post("/api/v1/chats", {"model": hidden}),
             await bob.token.patch(f"/api/v1/chats/{chat}", {"model": hidden}),
         ):
-            assert refused.status == 422
-            assert refused.json["type"] == "urn:toolyard:problem:no-such-model"
-            assert "admin" not in refused.text.replace("page Models", "")
+            assert response.status == 422
+            assert response.json["type"] == "urn:toolyard:problem:no-such-model"
+            assert "admin" not in response.text.replace("page Models", "")
     # Nor does a shared agent that names it tell its label.
-    shared = await root.token.post("/api/v1/agents", {"name": "a", "model": "boss", "shared": True})
-    for path in ("/ui/agents", f"/ui/agents/{shared.json['stored_id']}"):
+    shared_response = await root.token.post("/api/v1/agents", {"name": "a", "model": "boss", "shared": True})
+    for path in ("/ui/agents", f"/ui/agents/{shared_response.json['stored_id']}"):
         assert "For the board" in (await root.browser.get(path)).text, path
         assert "For the board" not in (await bob.browser.get(path)).text, path
     # Losing access ends with the next turn, also of a chat that had the model.
@@ -159,8 +165,8 @@ async def test_who_may_not_use_a_model_neither_sees_nor_calls_it(
 async def test_a_model_of_a_file_wins_and_the_row_is_shown_as_overridden(
     open_site: Opening, model_program: ListeningProgram
 ) -> None:
-    listed = {"fake": {"model": "ollama:of-the-file"}}
-    team = await open_site({}, people_mode="password", models=listed)
+    file_models = {"fake": {"model": "ollama:of-the-file"}}
+    team = await open_site({}, people_mode="password", models=file_models)
     root = await team.person("root", "admin")
     await add(root.token, **entry(model_program.url, audience="admins"))
     items = (await root.token.get(ENTRIES)).json["items"]
@@ -168,8 +174,8 @@ async def test_a_model_of_a_file_wins_and_the_row_is_shown_as_overridden(
         ("fake", "overrides", False),
         ("fake", None, True),
     ]
-    (shown,) = (await root.token.get("/api/v1/models")).json["items"]
-    assert shown["provider"] == "ollama"
+    (item,) = (await root.token.get("/api/v1/models")).json["items"]
+    assert item["provider"] == "ollama"
     ann = await team.person("ann")
     assert await names(ann.token) == ["fake"]
 
@@ -181,24 +187,24 @@ async def test_a_key_is_never_returned_and_goes_to_the_address_that_it_was_enter
     password_site: InProcessApp, model_program: ListeningProgram
 ) -> None:
     root = await password_site.person("root", "admin")
-    heard = list[str]()
-    async with listening(lambda request: _note(request, heard)) as other:
+    request_hosts = list[str]()
+    async with listening(lambda request: _note(request, request_hosts)) as other:
         await add(root.token, **entry(model_program.url, api_key=KEY))
         at = f"{ENTRIES}/fake"
         assert KEY not in (await root.token.get(ENTRIES)).text + (await root.token.get(at)).text
-        refused = await root.token.patch(at, {"base_url": f"{other}/v1"})
-        assert refused.status == 422
-        assert [each["field"] for each in refused.json["errors"]] == ["api_key"]
+        response = await root.token.patch(at, {"base_url": f"{other}/v1"})
+        assert response.status == 422
+        assert [each["field"] for each in response.json["errors"]] == ["api_key"]
         assert (await root.token.get(at)).json["base_url"] == f"{model_program.url}/v1"
         # The same host keeps it.
-        moved = await root.token.patch(at, {"base_url": f"{model_program.url}/v2"})
-        assert moved.json["has_api_key"]
-        changed = await root.token.patch(at, {"base_url": f"{other}/v1", "api_key": ""})
-        assert (changed.status, changed.json["has_api_key"]) == (200, False)
+        moved_response = await root.token.patch(at, {"base_url": f"{model_program.url}/v2"})
+        assert moved_response.json["has_api_key"]
+        changed_response = await root.token.patch(at, {"base_url": f"{other}/v1", "api_key": ""})
+        assert (changed_response.status, changed_response.json["has_api_key"]) == (200, False)
         await root.token.post(f"{at}/test")
         await root.token.patch(at, {"api_key": "another"})
         await root.token.post(f"{at}/test")
-    assert heard == ["Bearer no-key", "Bearer another"]
+    assert request_hosts == ["Bearer no-key", "Bearer another"]
     entries = password_site.services.database.audit.entries(before=None, limit=50, action=None, actor=None)
     log = "".join(str(each.details) for each in await entries)
     assert "another" not in log
@@ -210,19 +216,22 @@ async def test_a_key_may_be_in_a_variable_for_keys_of_models(
 ) -> None:
     root = await password_site.person("root", "admin")
     by_variable = entry(model_program.url, api_key=None, key_variable="TOOLYARD_MODEL_KEY_FAKE")
-    added = await add(root.token, **by_variable)
-    assert (added["has_api_key"], added["key_variable"]) == (False, "TOOLYARD_MODEL_KEY_FAKE")
+    model_response = await add(root.token, **by_variable)
+    assert (model_response["has_api_key"], model_response["key_variable"]) == (
+        False,
+        "TOOLYARD_MODEL_KEY_FAKE",
+    )
     unset = await root.token.post(f"{ENTRIES}/fake/test")
     assert unset.status == 502
     assert "TOOLYARD_MODEL_KEY_FAKE is not set" in unset.json["detail"]
-    (listed,) = (await root.token.get(ENTRIES)).json["items"]
-    assert listed["problem"] == "the variable TOOLYARD_MODEL_KEY_FAKE is not set"
+    (item,) = (await root.token.get(ENTRIES)).json["items"]
+    assert item["problem"] == "the variable TOOLYARD_MODEL_KEY_FAKE is not set"
     monkeypatch.setenv("TOOLYARD_MODEL_KEY_FAKE", "good")
     assert (await root.token.post(f"{ENTRIES}/fake/test")).status == 200
     # Any other secret of the process could be sent to an address of the admin's choice.
     for variable in ("TOOLYARD_SECRET_KEY", "OPENAI_API_KEY", "PATH"):
-        refused = await root.token.patch(f"{ENTRIES}/fake", {"key_variable": variable})
-        assert refused.status == 422
+        response = await root.token.patch(f"{ENTRIES}/fake", {"key_variable": variable})
+        assert response.status == 422
     own = {"name": "own", "provider": "openai", "model": "gpt-x", "key_variable": "OPENAI_API_KEY"}
     assert (await root.token.post(ENTRIES, own)).status == 201
 
@@ -258,9 +267,9 @@ async def test_a_key_may_be_in_a_variable_for_keys_of_models(
 async def test_input_that_is_not_valid_names_its_field(
     local_site: InProcessApp, change: dict[str, Any], field: str
 ) -> None:
-    refused = await local_site.client().post(ENTRIES, entry("http://127.0.0.1:1", **change))
-    assert refused.status == 422
-    assert field in [each["field"] for each in refused.json["errors"]], refused.text
+    response = await local_site.client().post(ENTRIES, entry("http://127.0.0.1:1", **change))
+    assert response.status == 422
+    assert field in [each["field"] for each in response.json["errors"]], response.text
     assert (await local_site.client().get(ENTRIES)).json["items"] == []
 
 
@@ -272,14 +281,14 @@ async def test_a_name_is_taken_once_and_derived_from_the_model(local_site: InPro
     assert (again.status, again.json["type"]) == (409, "urn:toolyard:problem:taken")
 
 
-async def test_of_two_admins_who_edit_one_version_the_second_gets_the_newer_one(
+async def test_of_two_edits_of_one_version_the_second_gets_the_newer_one(
     local_site: InProcessApp,
 ) -> None:
     client = local_site.client()
-    added = await add(client, name="m", provider="ollama", model="one", api_key=KEY)
-    first = await client.patch(f"{ENTRIES}/m", {"model": "two", "revision": added["revision"]})
+    model_response = await add(client, name="m", provider="ollama", model="one", api_key=KEY)
+    first = await client.patch(f"{ENTRIES}/m", {"model": "two", "revision": model_response["revision"]})
     assert (first.status, first.json["revision"]) == (200, 2)
-    second = await client.patch(f"{ENTRIES}/m", {"model": "three", "revision": added["revision"]})
+    second = await client.patch(f"{ENTRIES}/m", {"model": "three", "revision": model_response["revision"]})
     assert (second.status, second.json["type"]) == (409, "urn:toolyard:problem:outdated")
     assert second.json["current"] == first.json
     assert KEY not in second.text
@@ -289,8 +298,8 @@ async def test_of_two_admins_who_edit_one_version_the_second_gets_the_newer_one(
 # Addresses that misbehave.
 
 
-def _note(request: web.Request, heard: list[str]) -> web.Response:
-    heard.append(request.headers.get("authorization", ""))
+def _note(request: web.Request, request_hosts: list[str]) -> web.Response:
+    request_hosts.append(request.headers.get("authorization", ""))
     return web.Response(status=400, text="{}", content_type="application/json")
 
 
@@ -301,8 +310,8 @@ async def listening(
     """A server that answers everything so."""
 
     async def handle(request: web.Request) -> web.StreamResponse:
-        answered = answer(request)
-        return answered if isinstance(answered, web.StreamResponse) else await answered
+        reply_body = answer(request)
+        return reply_body if isinstance(reply_body, web.StreamResponse) else await reply_body
 
     application = web.Application()
     application.router.add_route("*", "/{path:.*}", handle)
@@ -316,25 +325,25 @@ async def listening(
         await runner.cleanup()
 
 
-async def _failed_test(client: HttpClient, url: str, **more: Any) -> HttpReply:
+async def _test_failing_model(client: HttpClient, url: str, **more: Any) -> HttpReply:
     await add(client, **entry(url, **more))
-    failed = await client.post(f"{ENTRIES}/fake/test")
-    assert failed.status == 502, failed.text
-    assert failed.json["hint"]
-    assert len(failed.text) < 2_000
-    assert "good" not in failed.text
-    return failed
+    response = await client.post(f"{ENTRIES}/fake/test")
+    assert response.status == 502, response.text
+    assert response.json["hint"]
+    assert len(response.text) < 2_000
+    assert "good" not in response.text
+    return response
 
 
 async def test_a_wrong_key_says_so(local_site: InProcessApp, model_program: ListeningProgram) -> None:
-    failed = await _failed_test(local_site.client(), model_program.url, api_key=KEY)
-    assert "refused the key" in failed.json["detail"]
-    assert KEY not in failed.text
+    response = await _test_failing_model(local_site.client(), model_program.url, api_key=KEY)
+    assert "refused the key" in response.json["detail"]
+    assert KEY not in response.text
 
 
 async def test_an_address_without_a_server_says_so(local_site: InProcessApp) -> None:
-    failed = await _failed_test(local_site.client(), "http://127.0.0.1:9")
-    assert failed.json["detail"].startswith("cannot reach 127.0.0.1:9")
+    response = await _test_failing_model(local_site.client(), "http://127.0.0.1:9")
+    assert response.json["detail"].startswith("cannot reach 127.0.0.1:9")
 
 
 @pytest.mark.parametrize(
@@ -352,18 +361,18 @@ async def test_an_answer_that_is_none_of_a_model_is_an_error_in_few_words(
     local_site: InProcessApp, answer: Callable[[web.Request], web.Response]
 ) -> None:
     async with listening(answer) as url:
-        await _failed_test(local_site.client(), url)
+        await _test_failing_model(local_site.client(), url)
 
 
 async def test_a_redirect_to_another_host_is_not_followed(local_site: InProcessApp) -> None:
-    heard = list[str]()
+    request_hosts = list[str]()
     async with (
-        listening(lambda request: _note(request, heard)) as other,
+        listening(lambda request: _note(request, request_hosts)) as other,
         listening(lambda _: web.Response(status=307, headers={"location": f"{other}/v1"})) as url,
     ):
-        failed = await _failed_test(local_site.client(), url)
-    assert "redirects to another address" in failed.json["detail"]
-    assert heard == []
+        response = await _test_failing_model(local_site.client(), url)
+    assert "redirects to another address" in response.json["detail"]
+    assert request_hosts == []
 
 
 async def test_an_address_that_hangs_ends_the_test(local_site: InProcessApp) -> None:
@@ -385,19 +394,19 @@ async def test_an_address_that_hangs_ends_the_test(local_site: InProcessApp) -> 
 async def test_a_name_that_resolves_to_a_private_address_is_refused_at_the_socket(
     local_site: InProcessApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    heard = list[str]()
+    request_hosts = list[str]()
 
     async def resolve(*_: object) -> list[dict[str, Any]]:
         return [{"host": "127.0.0.1"}]
 
     monkeypatch.setattr("toolyard.net.guarded_connector.DaemonThreadResolver.resolve", resolve)
-    async with listening(lambda request: _note(request, heard)) as url:
+    async with listening(lambda request: _note(request, request_hosts)) as url:
         port = url.rpartition(":")[2]
         rebound = f"http://models.example:{port}"
-        failed = await _failed_test(local_site.client(), rebound, private_addresses=False)
-    assert "private" in failed.json["detail"]
-    assert "allow private network addresses" in failed.json["hint"]
-    assert heard == []
+        response = await _test_failing_model(local_site.client(), rebound, private_addresses=False)
+    assert "private" in response.json["detail"]
+    assert "allow private network addresses" in response.json["hint"]
+    assert request_hosts == []
 
 
 # Replicas, and the terminal.
@@ -428,7 +437,7 @@ async def test_a_change_applies_on_every_replica(
     await wait_until(lambda: choices() == [], 30)
 
 
-async def test_a_listed_model_whose_name_has_a_slash_is_tested(
+async def test_a_listed_model_with_a_slash_in_its_name_is_tested(
     open_site: Opening, model_program: ListeningProgram
 ) -> None:
     url = f"{model_program.url}/v1"

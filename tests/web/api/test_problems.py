@@ -35,7 +35,7 @@ def is_problem(answer: Any, status: int) -> Any:
     return problem
 
 
-async def test_what_there_is_not(local_site: InProcessApp) -> None:
+async def test_unknown_paths_are_404(local_site: InProcessApp) -> None:
     for path in ("/api/v1/nothing", "/api/v2/status", "/nothing", "/api/v1/servers/"):
         is_problem(await local_site.client().get(path), 404)
 
@@ -46,15 +46,15 @@ async def test_a_method_that_is_not_taken_names_those_that_are(local_site: InPro
     assert answer.headers["allow"] == "GET, HEAD"
 
 
-async def test_an_answer_that_nobody_accepts(local_site: InProcessApp) -> None:
+async def test_an_unacceptable_media_type_is_406(local_site: InProcessApp) -> None:
     client = local_site.client()
     problem = is_problem(await client.get("/api/v1/status", headers={"Accept": "text/html"}), 406)
     assert "application/json" in problem["detail"]
     is_problem(await client.get("/api/v1/audit/export", headers={"Accept": "application/json"}), 406)
     is_problem(await client.get("/api/v1/events", headers={"Accept": "application/json"}), 406)
-    for accepted in ("*/*", "application/*", "text/html, application/json;q=0.5", ""):
-        answer = await client.get("/api/v1/status", headers={"Accept": accepted})
-        assert answer.status == 200, accepted
+    for accept_header in ("*/*", "application/*", "text/html, application/json;q=0.5", ""):
+        answer = await client.get("/api/v1/status", headers={"Accept": accept_header})
+        assert answer.status == 200, accept_header
 
 
 async def test_a_body_that_is_too_long(local_site: InProcessApp) -> None:
@@ -76,7 +76,7 @@ async def test_a_body_of_another_type(local_site: InProcessApp, password_site: I
             assert "application/json" in problem["detail"]
 
 
-async def test_a_body_that_is_no_json(local_site: InProcessApp) -> None:
+async def test_a_body_that_is_not_json_is_refused(local_site: InProcessApp) -> None:
     client = local_site.client()
     for body in (b"{", b"", b"\xff\xfe", b"[" * 100_000, b'{"arguments": NaN}'):
         answer = await client.post(
@@ -127,7 +127,7 @@ async def test_a_long_text_may_hold_anything(local_site: InProcessApp, text: str
     assert answer.status == 200
 
 
-async def test_what_was_sent_is_not_told_back(local_site: InProcessApp) -> None:
+async def test_submitted_values_are_not_echoed(local_site: InProcessApp) -> None:
     body = {"name": "S", "url": 3, "choices": [{"kind": "oauth", "client_secret": ["hunter2-hunter2"]}]}
     problem = is_problem(await local_site.client().post("/api/v1/servers", body), 422)
     assert {each["field"] for each in problem["errors"]} >= {"url", "choices.0.client_secret"}
@@ -144,29 +144,29 @@ async def test_what_was_sent_is_not_told_back(local_site: InProcessApp) -> None:
     ],
     ids=["numbers", "objects", "unknown", "arguments"],
 )
-async def test_a_body_with_very_many_errors_holds_up_nobody(
+async def test_a_body_with_very_many_errors_does_not_block(
     local_site: InProcessApp, path: str, body: dict[str, Any]
 ) -> None:
-    sent = io.BytesIO(json.dumps(body).encode())
+    sent_body = io.BytesIO(json.dumps(body).encode())
     client = local_site.client(**{"Content-Type": "application/json"})
     async with LoopWatch() as watch:
-        answer = await client.post(f"/api/v1/{path}", data=sent)
+        answer = await client.post(f"/api/v1/{path}", data=sent_body)
     problem = is_problem(answer, 422)
     assert "errors" in problem["errors"][0]["message"]
     assert len(answer.body) < 10_000
     assert watch.longest_seconds < 0.15
 
 
-async def test_a_name_of_eight_megabytes_holds_up_nobody(local_site: InProcessApp) -> None:
-    sent = io.BytesIO(json.dumps({"name": "a" * 7_900_000}).encode())
+async def test_a_name_of_eight_megabytes_does_not_block(local_site: InProcessApp) -> None:
+    body = io.BytesIO(json.dumps({"name": "a" * 7_900_000}).encode())
     client = local_site.client(**{"Content-Type": "application/json"})
     async with LoopWatch() as watch:
-        answer = await client.post("/api/v1/agents", data=sent)
+        answer = await client.post("/api/v1/agents", data=body)
     assert "the maximum is 80" in is_problem(answer, 422)["errors"][0]["message"]
     assert watch.longest_seconds < 0.15
 
 
-async def test_what_nobody_expected_has_an_id_and_no_trace(
+async def test_an_unexpected_error_has_an_id_and_no_trace(
     local_site: InProcessApp, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def broken(*_: object) -> None:
@@ -192,12 +192,14 @@ async def test_a_person_in_a_browser_gets_a_page(local_site: InProcessApp) -> No
 
 
 def every_error() -> list[type[ToolyardError]]:
-    found: list[type[ToolyardError]] = [ToolyardError]
-    for each in found:
-        found += each.__subclasses__()
+    error_classes: list[type[ToolyardError]] = [ToolyardError]
+    for each in error_classes:
+        error_classes += each.__subclasses__()
     rooms = (errors, auth_errors, people_errors, registry_errors, store_errors, chat_errors, model_errors)
     homes = {each.__name__ for each in rooms}
-    return sorted({each for each in found if each.__module__ in homes}, key=lambda each: each.__qualname__)
+    return sorted(
+        {each for each in error_classes if each.__module__ in homes}, key=lambda each: each.__qualname__
+    )
 
 
 @pytest.mark.parametrize("kind", every_error(), ids=lambda each: each.__name__)
@@ -213,7 +215,11 @@ def test_a_busy_server_says_when_to_come_back() -> None:
     assert (problem.status, headers) == (503, {"Retry-After": "7"})
     error = errors.RpcError(-32602, "bad arguments", {"why": "x"})
     error.server = "one"
-    told = describe_error(error)[0]
-    assert (told.server, told.code, told.detail) == ("one", -32602, "bad arguments (code -32602)")
-    assert told.data == '{"why": "x"}'
+    reported_error = describe_error(error)[0]
+    assert (reported_error.server, reported_error.code, reported_error.detail) == (
+        "one",
+        -32602,
+        "bad arguments (code -32602)",
+    )
+    assert reported_error.data == '{"why": "x"}'
     assert find_problem_kind(auth_errors.SignInEnded("over")).type_suffix == "sign-in-needed"

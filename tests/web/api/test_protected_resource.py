@@ -84,7 +84,7 @@ async def resource(open_site: Opening, demo: dict[str, Any]) -> AsyncIterator[Pr
 
 
 @pytest.mark.parametrize("path", ["/mcp", "/mcp/agents/a%20b", "/mcp/servers/demo?mode=meta"])
-async def test_who_comes_with_nothing_is_told_where_tokens_are_given(
+async def test_a_request_without_a_token_gets_the_address_of_the_issuer(
     resource: ProtectedSite, path: str
 ) -> None:
     answer = await resource.come(None, path)
@@ -92,10 +92,10 @@ async def test_who_comes_with_nothing_is_told_where_tokens_are_given(
     plain = path.partition("?")[0]
     where = f"{resource.url}/.well-known/oauth-protected-resource{plain}"
     assert answer.headers["WWW-Authenticate"] == f'Bearer resource_metadata="{where}"'
-    found = await resource.local.client().get(where.removeprefix(resource.url))
-    assert found.status == 200
-    assert found.headers["Cache-Control"] == "public, max-age=300"
-    assert found.json == {
+    response = await resource.local.client().get(where.removeprefix(resource.url))
+    assert response.status == 200
+    assert response.headers["Cache-Control"] == "public, max-age=300"
+    assert response.json == {
         "resource": f"{resource.url}{plain}",
         "authorization_servers": [resource.forger.issuer],
         "bearer_methods_supported": ["header"],
@@ -105,8 +105,8 @@ async def test_who_comes_with_nothing_is_told_where_tokens_are_given(
 
 async def test_the_root_has_a_document_too_and_nothing_else_has(resource: ProtectedSite) -> None:
     client = resource.local.client()
-    found = await client.get("/.well-known/oauth-protected-resource")
-    assert found.json["resource"] == resource.url
+    response = await client.get("/.well-known/oauth-protected-resource")
+    assert response.json["resource"] == resource.url
     for path in ("/api/v1", "/ui", "/mcpx", "/x/mcp"):
         assert (await client.get(f"/.well-known/oauth-protected-resource{path}")).status == 404, path
 
@@ -116,8 +116,8 @@ async def test_where_no_provider_is_nothing_is_promised(password_site: InProcess
     assert (await client.get("/.well-known/oauth-protected-resource/mcp")).status == 404
     answer = await client.post("/mcp", REQUEST)
     assert (answer.status, answer.headers["WWW-Authenticate"]) == (401, "Bearer")
-    signed = password_site.client(**ACCEPT, Authorization="Bearer a.b.c")
-    assert (await signed.post("/mcp", REQUEST)).status == 401
+    signed_client = password_site.client(**ACCEPT, Authorization="Bearer a.b.c")
+    assert (await signed_client.post("/mcp", REQUEST)).status == 401
 
 
 # Being let in.
@@ -125,12 +125,12 @@ async def test_where_no_provider_is_nothing_is_promised(password_site: InProcess
 
 @pytest.mark.parametrize("audience", ["{}/mcp", "{}", "{}/", ["https://other.example", "{}/mcp"]], ids=str)
 async def test_a_person_of_the_provider_is_let_in(resource: ProtectedSite, audience: Any) -> None:
-    filled = (
+    audience_claim = (
         audience.format(resource.url)
         if isinstance(audience, str)
         else [one.format(resource.url) for one in audience]
     )
-    assert (await resource.come(resource.token(aud=filled))).status == 200
+    assert (await resource.come(resource.token(aud=audience_claim))).status == 200
     (user,) = await resource.local.services.database.accounts.list_users()
     assert (user.name, user.role, user.subject) == ("ann", Role.USER, f"{resource.forger.issuer}|ann")
     assert (await resource.come(resource.token(preferred_username="other"))).status == 200
@@ -166,15 +166,15 @@ async def test_it_is_good_for_the_gateway_alone(resource: ProtectedSite) -> None
     assert (await resource.local.client(**ACCEPT).post(f"/mcp?access_token={token}", REQUEST)).status == 401
 
 
-async def test_who_is_known_keeps_role_and_standing(resource: ProtectedSite) -> None:
+async def test_known_users_keep_role_and_status(resource: ProtectedSite) -> None:
     people = resource.local.services.database.accounts
     ann = await people.add_user("Ann", Role.USER, subject=f"{resource.forger.issuer}|ann")
     await people.set_verified_email(ann.id, "ann@example.org")
     assert (await resource.come(resource.token())).status == 200
-    found = await people.get_user(ann.id)
-    assert found is not None
-    role = effective_role(found, resource.local.services.settings)
-    assert (found.name, role) == ("Ann", Role.ADMIN), "a token without the email address demotes nobody"
+    user = await people.get_user(ann.id)
+    assert user is not None
+    role = effective_role(user, resource.local.services.settings)
+    assert (user.name, role) == ("Ann", Role.ADMIN), "a token without the email address demotes nobody"
     await people.set_disabled(ann.id, True)
     answer = await resource.come(resource.token(jti="2"))
     assert (answer.status, "disabled" in answer.text) == (403, True)
@@ -206,9 +206,7 @@ async def test_who_is_known_keeps_role_and_standing(resource: ProtectedSite) -> 
     ],
     ids=lambda claims: str(claims)[:40],
 )
-async def test_a_token_that_says_something_wrong_lets_nobody_in(
-    resource: ProtectedSite, claims: dict[str, Any]
-) -> None:
+async def test_a_token_with_a_wrong_claim_is_refused(resource: ProtectedSite, claims: dict[str, Any]) -> None:
     # Numbers are seconds from now: names of tests must be the same in every process that collects them.
     now = int(time.time())
     times = {
@@ -216,9 +214,9 @@ async def test_a_token_that_says_something_wrong_lets_nobody_in(
     }
     answer = await resource.come(resource.token(**{**claims, **times}))
     assert answer.status == 401
-    said = answer.headers["WWW-Authenticate"]
-    assert f'resource_metadata="{resource.url}/.well-known/oauth-protected-resource/mcp"' in said
-    assert 'error="invalid_token"' in said
+    www_authenticate = answer.headers["WWW-Authenticate"]
+    assert f'resource_metadata="{resource.url}/.well-known/oauth-protected-resource/mcp"' in www_authenticate
+    assert 'error="invalid_token"' in www_authenticate
     assert await resource.local.services.database.accounts.list_users() == []
 
 
@@ -249,7 +247,7 @@ def _other_kind(forger: HostileOidcProvider) -> None:
 
 
 @pytest.mark.parametrize("forge", [_stolen, _nothing, _our_secret, _own_key, _unknown, _other_kind])
-async def test_a_token_that_the_provider_did_not_give_lets_nobody_in(
+async def test_a_token_with_a_foreign_signature_is_refused(
     resource: ProtectedSite, forge: Callable[[HostileOidcProvider], None]
 ) -> None:
     forge(resource.forger)
@@ -257,20 +255,20 @@ async def test_a_token_that_the_provider_did_not_give_lets_nobody_in(
     assert await resource.local.services.database.accounts.list_users() == []
 
 
-async def test_a_public_key_is_no_secret(resource: ProtectedSite) -> None:
+async def test_a_public_key_is_not_accepted_as_a_secret(resource: ProtectedSite) -> None:
     """Signed symmetrically, with the provider's public key as the secret."""
     _, claims, _ = resource.token().split(".")
     head = base64.urlsafe_b64encode(json.dumps({"alg": "HS256", "kid": "one"}).encode()).rstrip(b"=").decode()
     for key in (resource.forger.key.as_pem(private=False), resource.forger.key.as_der(private=False)):
         proof = hmac.new(key, f"{head}.{claims}".encode(), "sha256").digest()
-        sealed = base64.urlsafe_b64encode(proof).rstrip(b"=").decode()
-        assert (await resource.come(f"{head}.{claims}.{sealed}")).status == 401
+        signature = base64.urlsafe_b64encode(proof).rstrip(b"=").decode()
+        assert (await resource.come(f"{head}.{claims}.{signature}")).status == 401
 
 
 @pytest.mark.parametrize(
     "token", ["x", "a.b.c", "..", "e30.e30.", "x" * 20_000, "a.b." + "c" * 20_000, "é.b.c"]
 )
-async def test_what_is_no_token_at_all(resource: ProtectedSite, token: str) -> None:
+async def test_malformed_tokens_are_refused(resource: ProtectedSite, token: str) -> None:
     assert (await resource.come(token.encode().decode("latin-1"))).status == 401
 
 

@@ -36,23 +36,23 @@ def remote(tmp_path: Path) -> Any:
 
     async def run(url: str, *words: str, **env: str) -> RemoteCommandResult:
         keep = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "TOOLYARD_DATA_DIR": str(tmp_path / "own")}
-        done = await asyncio.to_thread(
+        result = await asyncio.to_thread(
             prefork.run,
             [sys.executable, "-m", "toolyard", "--remote", url, *words],
             timeout=60,
             cwd=tmp_path,
             env={**keep, **env},
         )
-        assert "Traceback" not in done.stderr, done.stderr
-        return RemoteCommandResult(done.returncode, done.stdout, done.stderr)
+        assert "Traceback" not in result.stderr, result.stderr
+        return RemoteCommandResult(result.returncode, result.stdout, result.stderr)
 
     return run
 
 
 def local(data: Path, *words: str) -> RemoteCommandResult:
     env = {"PATH": os.environ["PATH"], "HOME": str(data), "TOOLYARD_DATA_DIR": str(data)}
-    done = prefork.run([sys.executable, "-m", "toolyard", *words], timeout=60, cwd=data, env=env)
-    return RemoteCommandResult(done.returncode, done.stdout, done.stderr)
+    result = prefork.run([sys.executable, "-m", "toolyard", *words], timeout=60, cwd=data, env=env)
+    return RemoteCommandResult(result.returncode, result.stdout, result.stderr)
 
 
 async def test_the_output_is_that_of_the_local_commands(
@@ -69,26 +69,26 @@ async def test_the_output_is_that_of_the_local_commands(
     )
     for words in (command.split() for command in (*commands, *searches)):
         here = await asyncio.to_thread(local, data, *words)
-        there = await remote(local_site.url, *words)
-        assert (there.code, there.out, there.err) == (here.code, here.out, here.err), words
+        result = await remote(local_site.url, *words)
+        assert (result.code, result.out, result.err) == (here.code, here.out, here.err), words
     here = await asyncio.to_thread(local, data, "tools", "--json")
-    there = await remote(local_site.url, "tools", "--json")
-    assert json.loads(there.out)["tools"] == json.loads(here.out)["tools"]
+    result = await remote(local_site.url, "tools", "--json")
+    assert json.loads(result.out)["tools"] == json.loads(here.out)["tools"]
     for words in (("servers", "--json"), ("call", "demo_weekday", '{"date": "2026-07-28"}', "--json")):
         here = await asyncio.to_thread(local, data, *words)
-        there = await remote(local_site.url, *words)
-        mine, theirs = json.loads(here.out), json.loads(there.out)
+        result = await remote(local_site.url, *words)
+        document, other_document = json.loads(here.out), json.loads(result.out)
         if words[0] == "servers":
-            mine, theirs = mine[0], theirs[0]
+            document, other_document = document[0], other_document[0]
             # Each has a process of its own, with another id.
-            assert {**mine, "processes": 0, "server_info": 0, "listed_seconds_ago": 0} == {
-                **theirs,
+            assert {**document, "processes": 0, "server_info": 0, "listed_seconds_ago": 0} == {
+                **other_document,
                 "processes": 0,
                 "server_info": 0,
                 "listed_seconds_ago": 0,
             }
         else:
-            assert mine == theirs
+            assert document == other_document
     for provider in ("openai", "anthropic"):
         here = await asyncio.to_thread(local, data, "tools", "--provider", provider)
         assert (await remote(local_site.url, "tools", "--provider", provider)).out == here.out
@@ -96,13 +96,13 @@ async def test_the_output_is_that_of_the_local_commands(
 
 
 async def test_errors_end_as_they_do_locally(local_site: InProcessApp, remote: Any) -> None:
-    refused = await remote(local_site.url, "call", "demo_forget")
-    assert refused.code == 4
-    assert refused.err.startswith("error: 'demo_forget' is hidden: this tool can change data ")
-    assert "\nhint: GET /api/v1/tools/{name}/why explains all rules" in refused.err
-    failed = await remote(local_site.url, "call", "demo_weekday", "date=soon")
-    assert failed.code == 1
-    assert "returned an error" in failed.err
+    result = await remote(local_site.url, "call", "demo_forget")
+    assert result.code == 4
+    assert result.err.startswith("error: 'demo_forget' is hidden: this tool can change data ")
+    assert "\nhint: GET /api/v1/tools/{name}/why explains all rules" in result.err
+    failed_result = await remote(local_site.url, "call", "demo_weekday", "date=soon")
+    assert failed_result.code == 1
+    assert "returned an error" in failed_result.err
     late = await remote(local_site.url, "call", "demo_count", "to=50", "--timeout", "0.5")
     assert late.code == 6
     assert (await remote(local_site.url, "tools", "--server", "nothing")).code == 2
@@ -126,22 +126,22 @@ async def test_a_server_that_cannot_be_used_is_told(
     assert call.err.startswith("error: server 'bad': command not found")
 
 
-async def test_a_server_that_offers_nothing_says_what_is_missing_as_it_does_locally(
+async def test_a_server_without_a_feature_is_named_as_it_is_locally(
     open_site: Opening, remote: Any, demo: dict[str, Any]
 ) -> None:
     wary = {**demo, "trust": "untrusted", "allowTools": ["weekday"]}
     local_site = await open_site({"demo": demo, "wary": wary})
     here = await asyncio.to_thread(local, local_site.services.data_dir, "servers")
-    there = await remote(local_site.url, "servers")
-    assert "note: server 'wary' offers nothing: " in there.err
-    assert (there.out, there.err) == (here.out, here.err)
+    result = await remote(local_site.url, "servers")
+    assert "note: server 'wary' offers nothing: " in result.err
+    assert (result.out, result.err) == (here.out, here.err)
     counts = {
         each["server"]: each for each in json.loads((await remote(local_site.url, "servers", "--json")).out)
     }
     assert counts["wary"]["hidden"] == counts["wary"]["tools"]
     assert 0 < counts["demo"]["hidden"] < counts["demo"]["tools"]
-    mine = await asyncio.to_thread(local, local_site.services.data_dir, "servers", "--json")
-    assert {each["server"]: each["hidden"] for each in json.loads(mine.out)} == {
+    local_output = await asyncio.to_thread(local, local_site.services.data_dir, "servers", "--json")
+    assert {each["server"]: each["hidden"] for each in json.loads(local_output.out)} == {
         name: each["hidden"] for name, each in counts.items()
     }
 
@@ -149,8 +149,8 @@ async def test_a_server_that_offers_nothing_says_what_is_missing_as_it_does_loca
 async def test_a_server_is_restarted(local_site: InProcessApp, remote: Any) -> None:
     await remote(local_site.url, "tools")
     before = local_site.services.core.manager.status("demo").pid
-    ran = await remote(local_site.url, "restart", "demo")
-    assert (ran.code, ran.out.split("\t")[:2]) == (0, ["demo", "ready"])
+    result = await remote(local_site.url, "restart", "demo")
+    assert (result.code, result.out.split("\t")[:2]) == (0, ["demo", "ready"])
     assert local_site.services.core.manager.status("demo").pid not in (None, before)
     missing = await remote(local_site.url, "restart", "nothing")
     assert missing.code == 2
@@ -158,15 +158,15 @@ async def test_a_server_is_restarted(local_site: InProcessApp, remote: Any) -> N
 
 
 def test_without_a_remote_there_is_nothing_to_restart(tmp_path: Path) -> None:
-    ran = local(tmp_path, "restart", "demo")
-    assert ran.code == 2
-    assert "--remote" in ran.err
+    result = local(tmp_path, "restart", "demo")
+    assert result.code == 2
+    assert "--remote" in result.err
 
 
 async def test_other_commands_do_not_take_it(remote: Any) -> None:
-    ran = await remote("http://127.0.0.1:1", "check")
-    assert ran.code == 2
-    assert "does not work with --remote" in ran.err
+    result = await remote("http://127.0.0.1:1", "check")
+    assert result.code == 2
+    assert "does not work with --remote" in result.err
 
 
 async def test_a_token_comes_from_the_environment_or_a_file(
@@ -193,7 +193,7 @@ async def test_a_token_comes_from_the_environment_or_a_file(
     assert (await remote(password_site.url, "tools", "--token-file", str(file))).code == 2
 
 
-async def test_where_nothing_runs_and_what_is_no_toolyard(
+async def test_a_closed_port_and_other_servers_are_reported(
     remote: Any, hostile_http: ListeningProgram
 ) -> None:
     nothing = await remote("http://127.0.0.1:1", "tools")
@@ -210,8 +210,8 @@ async def test_media_are_written_to_files(
     open_site: Opening, remote: Any, everything_server: str, tmp_path: Path
 ) -> None:
     services = await open_site({"all": {"command": everything_server, "args": ["stdio"]}})
-    ran = await remote(services.url, "call", "all_get-tiny-image", "--save", str(tmp_path / "media"))
-    assert ran.code == 0, ran.err
+    result = await remote(services.url, "call", "all_get-tiny-image", "--save", str(tmp_path / "media"))
+    assert result.code == 0, result.err
     assert [each.suffix for each in (tmp_path / "media").iterdir()] == [".png"]
 
 
@@ -222,8 +222,8 @@ async def test_instances_are_among_the_servers(
     body = {"name": "S", "url": f"{hostile_http.url}/good/api-remote", "private_addresses": True}
     server = (await admin.token.post("/api/v1/servers", body)).json["id"]
     await admin.token.post("/api/v1/instances", {"server_id": server, "slug": "mine"})
-    ran = await remote(password_site.url, "servers", TOOLYARD_REMOTE_TOKEN=admin.secret)
-    assert [line.split("\t")[:3] for line in ran.out.splitlines()] == [
+    result = await remote(password_site.url, "servers", TOOLYARD_REMOTE_TOKEN=admin.secret)
+    assert [line.split("\t")[:3] for line in result.out.splitlines()] == [
         ["demo", "ready", "3"],
         ["mine", "ready", "1"],
     ]
@@ -241,9 +241,9 @@ async def test_a_token_file_that_every_user_can_read_is_reported(
         Path(folder).chmod(0o755)
         file = Path(folder, "token")
         file.write_text(ada.secret)
-        for mode, reported in ((0o644, True), (0o600, False)):
+        for mode, modes in ((0o644, True), (0o600, False)):
             file.chmod(mode)
-            ran = await remote(password_site.url, "tools", "--token-file", str(file))
-            assert ran.code == 0
-            assert ("all users of this machine can read this file" in ran.err) is reported
-            assert ada.secret not in ran.err
+            result = await remote(password_site.url, "tools", "--token-file", str(file))
+            assert result.code == 0
+            assert ("all users of this machine can read this file" in result.err) is modes
+            assert ada.secret not in result.err

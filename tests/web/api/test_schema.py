@@ -36,7 +36,7 @@ include-operation-id = [
 ]
 checks.positive_data_acceptance.expected-statuses = ["2xx", 401, 403, 404, 409, 422]
 """
-KNOWN = """
+KNOWN_PARAMETERS = """
 [[operations]]
 include-operation-id = {operations}
 parameters = {{ "path.{name}" = "{value}" }}
@@ -61,7 +61,7 @@ async def big(open_site: Opening, demo: dict[str, Any], postgres_url: str) -> An
     return await open_site(servers, people_mode="password", agents=agents, **settings)
 
 
-async def known(team: Any, admin: Any, url: str) -> str:
+async def create_records(team: Any, admin: Any, url: str) -> str:
     """Something to find: a server, an instance of it, a person."""
     ada = await team.person("ada")
     body = {"name": "S", "url": f"{url}/good/api-schema", "private_addresses": True}
@@ -74,7 +74,7 @@ async def known(team: Any, admin: Any, url: str) -> str:
         "name"
     ]
     result = next(each for each in await wait_for_end(admin.token, chat, turn - 1) if each.name == "result")
-    found = {
+    found_operations = {
         ("id", chat): ["get_chat", "list_chat_tools", "list_chat_events", "export_chat", "retry_turn"],
         ("id", spare): ["edit_chat", "send_message", "run_chat_tool", "stop_turn"],
         ("id", server): ["get_server", "preview_server", "edit_server", "disable_server", "enable_server"],
@@ -91,8 +91,8 @@ async def known(team: Any, admin: Any, url: str) -> str:
     }
     results = RESULTS.format(chat=chat, seq=result.seq)
     return results + "".join(
-        KNOWN.format(operations=operations, name=name, value=value)
-        for (name, value), operations in found.items()
+        KNOWN_PARAMETERS.format(operations=operations, name=name, value=value)
+        for (name, value), operations in found_operations.items()
     )
 
 
@@ -122,7 +122,7 @@ async def test_schemathesis_finds_nothing_route_by_route(
     big: Any, hostile_http: ListeningProgram, tmp_path: Path
 ) -> None:
     admin = await big.person("root", "admin")
-    config = CONFIG + await known(big, admin, hostile_http.url)
+    config = CONFIG + await create_records(big, admin, hostile_http.url)
     await schemathesis(big, admin, config, tmp_path, "examples", "coverage", "fuzzing")
 
 
@@ -167,8 +167,10 @@ async def test_every_route_and_every_problem_is_in_the_documentation(password_si
         for path, methods in document["paths"].items()
         for method, operation in methods.items()
     }
-    written = {line for line in page.splitlines() if line.startswith("| `") and " /" in line.split("`")[1]}
-    assert written == routes
+    documented_routes = {
+        line for line in page.splitlines() if line.startswith("| `") and " /" in line.split("`")[1]
+    }
+    assert documented_routes == routes
     for kind in PROBLEM_KINDS.values():
         rows = [
             line for line in page.splitlines() if line.startswith("| `") and f"`{kind.type_suffix}`" in line

@@ -37,37 +37,37 @@ async def test_an_admin_adds_views_edits_disables_and_deletes_a_server(admin: An
     choices = [{"kind": "oauth", "registration": "entered", "client_id": "us", "client_secret": SECRET}]
     answer = await admin.post("/api/v1/servers", draft(choices=choices, description="Code"))
     assert answer.status == 201, answer.text
-    made = answer.json
+    document = answer.json
     place = answer.headers["location"]
-    assert place == f"/api/v1/servers/{made['id']}"
-    assert (made["name"], made["description"], made["enabled"]) == ("GitHub", "Code", True)
-    assert made["choices"][0]["client_id"] == "us"
-    assert made["choices"][0]["has_client_secret"] is True
-    assert made["created_at"].endswith("Z")
+    assert place == f"/api/v1/servers/{document['id']}"
+    assert (document["name"], document["description"], document["enabled"]) == ("GitHub", "Code", True)
+    assert document["choices"][0]["client_id"] == "us"
+    assert document["choices"][0]["has_client_secret"] is True
+    assert document["created_at"].endswith("Z")
 
-    changed = await admin.patch(place, {"name": "GitHub 2", "allow_tools": ["read*"]})
-    assert changed.status == 200, changed.text
-    assert (changed.json["name"], changed.json["allow_tools"]) == ("GitHub 2", ["read*"])
-    assert changed.json["url"] == made["url"]
-    assert changed.json["choices"] == made["choices"]
+    response = await admin.patch(place, {"name": "GitHub 2", "allow_tools": ["read*"]})
+    assert response.status == 200, response.text
+    assert (response.json["name"], response.json["allow_tools"]) == ("GitHub 2", ["read*"])
+    assert response.json["url"] == document["url"]
+    assert response.json["choices"] == document["choices"]
     assert (await admin.patch(place, {"allow_tools": None})).json["allow_tools"] is None
 
     assert (await admin.post(f"{place}/disable")).json["enabled"] is False
     assert (await admin.get(place)).json["enabled"] is False
     assert (await admin.post(f"{place}/enable")).json["enabled"] is True
 
-    listed = (await admin.get("/api/v1/servers")).json["items"]
-    assert [(each["id"], each["instance_count"]) for each in listed] == [(made["id"], 0)]
-    gone = await admin.delete(place)
-    assert (gone.status, gone.body) == (204, b"")
+    items = (await admin.get("/api/v1/servers")).json["items"]
+    assert [(each["id"], each["instance_count"]) for each in items] == [(document["id"], 0)]
+    missing_response = await admin.delete(place)
+    assert (missing_response.status, missing_response.body) == (204, b"")
     assert (await admin.get(place)).status == 404
     assert (await admin.delete(place)).status == 404
 
 
 async def test_a_secret_never_comes_back(admin: Any, user: Any) -> None:
     choices = [{"kind": "oauth", "registration": "entered", "client_id": "us", "client_secret": SECRET}]
-    made = await add(admin, choices=choices)
-    place = f"/api/v1/servers/{made['id']}"
+    server_document = await add(admin, choices=choices)
+    place = f"/api/v1/servers/{server_document['id']}"
     for client in (admin, user):
         for path in (place, "/api/v1/servers"):
             answer = await client.get(path)
@@ -79,21 +79,27 @@ async def test_a_secret_never_comes_back(admin: Any, user: Any) -> None:
 
 async def test_an_edit_keeps_the_secret_unless_it_is_said(admin: Any) -> None:
     choices = [{"kind": "oauth", "registration": "entered", "client_id": "us", "client_secret": SECRET}]
-    made = await add(admin, choices=choices)
-    place = f"/api/v1/servers/{made['id']}"
-    choice = {**choices[0], "id": made["choices"][0]["id"], "client_secret": None, "scopes": ["a"]}
-    kept = (await admin.patch(place, {"choices": [choice]})).json["choices"][0]
-    assert (kept["id"], kept["has_client_secret"], kept["scopes"]) == (choice["id"], True, ["a"])
-    removed = (await admin.patch(place, {"choices": [{**choice, "client_secret": ""}]})).json["choices"][0]
-    assert removed["has_client_secret"] is False
+    server_document = await add(admin, choices=choices)
+    place = f"/api/v1/servers/{server_document['id']}"
+    choice = {**choices[0], "id": server_document["choices"][0]["id"], "client_secret": None, "scopes": ["a"]}
+    kept_choice = (await admin.patch(place, {"choices": [choice]})).json["choices"][0]
+    assert (kept_choice["id"], kept_choice["has_client_secret"], kept_choice["scopes"]) == (
+        choice["id"],
+        True,
+        ["a"],
+    )
+    removed_choice = (await admin.patch(place, {"choices": [{**choice, "client_secret": ""}]})).json[
+        "choices"
+    ][0]
+    assert removed_choice["has_client_secret"] is False
 
 
 async def test_users_see_the_registry_and_change_nothing(admin: Any, user: Any) -> None:
-    made = await add(admin, choices=[{"kind": "header", "key": "X-Key"}])
-    place = f"/api/v1/servers/{made['id']}"
-    shown = (await user.get(place)).json
-    assert (shown["name"], shown["instance_count"]) == ("GitHub", None)
-    assert shown["choices"][0]["key"] == "X-Key"
+    server_document = await add(admin, choices=[{"kind": "header", "key": "X-Key"}])
+    place = f"/api/v1/servers/{server_document['id']}"
+    document = (await user.get(place)).json
+    assert (document["name"], document["instance_count"]) == ("GitHub", None)
+    assert document["choices"][0]["key"] == "X-Key"
     for method, path, body in (
         ("POST", "/api/v1/servers", draft(name="Other")),
         ("PATCH", place, {"name": "Other"}),
@@ -136,9 +142,7 @@ async def test_users_see_the_registry_and_change_nothing(admin: Any, user: Any) 
         ("text", ""),
     ],
 )
-async def test_what_cannot_be_used_is_named_by_its_field_and_nothing_is_kept(
-    admin: Any, body: Any, field: str
-) -> None:
+async def test_invalid_fields_are_named_and_nothing_is_stored(admin: Any, body: Any, field: str) -> None:
     answer = await admin.post("/api/v1/servers", body)
     assert answer.status == 422, answer.text
     assert answer.headers["content-type"] == "application/problem+json"
@@ -162,17 +166,17 @@ async def test_a_name_that_is_taken_is_a_conflict(admin: Any) -> None:
     assert answer.json["errors"][0]["field"] == "name"
 
 
-async def test_any_web_address_is_taken_unasked(admin: Any) -> None:
-    made = await add(admin, url="http://127.0.0.1:1/mcp")
-    shown = await admin.get(f"/api/v1/servers/{made['id']}/preview")
-    assert shown.status == 200
-    assert shown.json["ok"] is False
+async def test_any_web_address_is_accepted(admin: Any) -> None:
+    server_document = await add(admin, url="http://127.0.0.1:1/mcp")
+    response = await admin.get(f"/api/v1/servers/{server_document['id']}/preview")
+    assert response.status == 200
+    assert response.json["ok"] is False
 
 
 # Looking at a server.
 
 
-async def test_a_preview_shows_what_a_server_has(
+async def test_a_preview_shows_the_features_of_a_server(
     admin: Any, start_program: ProgramStarter, everything_server: str
 ) -> None:
     program = start_program(everything_server, "streamableHttp", PORT="{port}")
@@ -180,19 +184,19 @@ async def test_a_preview_shows_what_a_server_has(
         "/api/v1/servers?preview=true", draft(url=f"{program.url}/mcp", private_addresses=True)
     )
     assert answer.status == 201, answer.text
-    found = answer.json["preview"]
-    assert (found["ok"], found["error"]) == (True, None), found["error"]
-    assert {"tools", "resources", "prompts"} <= set(found["capabilities"])
-    assert found["protocol_version"]
-    assert found["tools"]
-    assert found["resources"]
-    assert found["prompts"]
-    tool = next(each for each in found["tools"] if each["name"] == "echo")
+    preview = answer.json["preview"]
+    assert (preview["ok"], preview["error"]) == (True, None), preview["error"]
+    assert {"tools", "resources", "prompts"} <= set(preview["capabilities"])
+    assert preview["protocol_version"]
+    assert preview["tools"]
+    assert preview["resources"]
+    assert preview["prompts"]
+    tool = next(each for each in preview["tools"] if each["name"] == "echo")
     assert tool["token_cost"] > 0
     assert tool["input_schema"]["type"] == "object"
-    assert found["token_cost"] == sum(each["token_cost"] for each in found["tools"])
+    assert preview["token_cost"] == sum(each["token_cost"] for each in preview["tools"])
     again = await admin.get(f"/api/v1/servers/{answer.json['id']}/preview")
-    assert [each["name"] for each in again.json["tools"]] == [each["name"] for each in found["tools"]]
+    assert [each["name"] for each in again.json["tools"]] == [each["name"] for each in preview["tools"]]
 
 
 @pytest.mark.parametrize(
@@ -210,8 +214,8 @@ async def test_a_server_that_misbehaves_is_told_in_full(
     admin: Any, hostile_http: ListeningProgram, mode: str, words: str
 ) -> None:
     url = f"{hostile_http.url}/{mode}/api-{mode}?when=always"
-    made = await add(admin, url=url, private_addresses=True)
-    answer = await admin.get(f"/api/v1/servers/{made['id']}/preview")
+    server_document = await add(admin, url=url, private_addresses=True)
+    answer = await admin.get(f"/api/v1/servers/{server_document['id']}/preview")
     assert answer.status == 200, answer.text
     error = answer.json["error"]
     assert answer.json["ok"] is False
@@ -222,6 +226,6 @@ async def test_a_server_that_misbehaves_is_told_in_full(
 async def test_a_private_address_is_not_dialled_unless_the_admin_says_so(
     admin: Any, hostile_http: ListeningProgram
 ) -> None:
-    made = await add(admin, url=f"{hostile_http.url}/good/api-guarded")
-    answer = await admin.get(f"/api/v1/servers/{made['id']}/preview")
+    server_document = await add(admin, url=f"{hostile_http.url}/good/api-guarded")
+    answer = await admin.get(f"/api/v1/servers/{server_document['id']}/preview")
     assert "private" in answer.json["error"]["detail"]

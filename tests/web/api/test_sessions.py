@@ -19,12 +19,12 @@ async def test_people_list_their_browsers_and_sign_out_one_or_all(password_site:
     other = await _another_browser(password_site, ann)
     items = (await ann.browser.get("/api/v1/sessions")).json["items"]
     assert sorted(each["current"] for each in items) == [False, True]
-    (theirs,) = (each for each in items if not each["current"])
-    assert (theirs["browser"], theirs["network"]) == ("Firefox on Linux", "192.0.2.7")
+    (other_session,) = (each for each in items if not each["current"])
+    assert (other_session["browser"], other_session["network"]) == ("Firefox on Linux", "192.0.2.7")
     assert (await ann.token.get("/api/v1/sessions")).status == 403, "sessions are not for tokens"
-    assert (await bob.browser.delete(f"/api/v1/sessions/{theirs['id']}")).status == 404
+    assert (await bob.browser.delete(f"/api/v1/sessions/{other_session['id']}")).status == 404
     assert (await other.get("/api/v1/me")).status == 200
-    assert (await ann.browser.delete(f"/api/v1/sessions/{theirs['id']}")).status == 204
+    assert (await ann.browser.delete(f"/api/v1/sessions/{other_session['id']}")).status == 204
     assert (await other.get("/api/v1/me")).status == 401
     assert (await ann.browser.delete("/api/v1/sessions")).status == 204
     assert (await ann.browser.get("/api/v1/me")).status == 401

@@ -52,7 +52,7 @@ async def test_there_is_one_record_for_each_server_with_everything_about_it(loca
     assert psutil.pid_exists(after["pid"])
 
 
-async def test_a_server_that_failed_says_why_and_what_it_said_last(open_site: Opening) -> None:
+async def test_a_failed_server_shows_its_cause_and_last_output(open_site: Opening) -> None:
     words = ["-c", "import sys; sys.exit('no database at hand')"]
     local = await open_site(
         {"bad": {"command": "python3", "args": words}, "off": {"command": "x", "enabled": False}}
@@ -68,19 +68,19 @@ async def test_a_server_that_failed_says_why_and_what_it_said_last(open_site: Op
 
 async def test_the_file_of_an_invalid_entry_is_shown_to_admins_only(open_site: Opening) -> None:
     local = await open_site({"bad": {"command": 5, "shared": True}}, people_mode="password")
-    shown = [
+    status_documents = [
         await status_of((await local.person(name, role)).token, "bad")
         for name, role in (("ann", "admin"), ("bob", "user"))
     ]
-    assert [(each["state"], each["reason"], each["since"]) for each in shown] == [
+    assert [(each["state"], each["reason"], each["since"]) for each in status_documents] == [
         ("failed", "invalid_entry", None)
     ] * 2
-    assert "mcp.json:1: mcpServers.bad.command" in shown[0]["cause"]
-    assert "mcp.json" not in shown[1]["cause"]
-    assert "mcpServers.bad.command" in shown[1]["cause"]
+    assert "mcp.json:1: mcpServers.bad.command" in status_documents[0]["cause"]
+    assert "mcp.json" not in status_documents[1]["cause"]
+    assert "mcpServers.bad.command" in status_documents[1]["cause"]
 
 
-async def test_users_do_not_see_where_entries_stand_and_what_servers_print(
+async def test_users_do_not_see_paths_of_entries_and_output_of_servers(
     password_site: InProcessApp,
 ) -> None:
     await password_site.person("root", "admin")
@@ -91,7 +91,7 @@ async def test_users_do_not_see_where_entries_stand_and_what_servers_print(
     assert record["state"] == "ready"
 
 
-async def test_a_call_is_no_change_that_a_stream_would_tell(local_site: InProcessApp) -> None:
+async def test_a_call_does_not_cause_a_status_event(local_site: InProcessApp) -> None:
     client, server = local_site.client(), local_site.services.config.configuration.servers["demo"]
     await client.get("/api/v1/tools")
     before = local_site.part(ServerRecords).build_config_record(Caller(), server)
@@ -131,7 +131,7 @@ async def test_a_restart_makes_a_new_process(local_site: InProcessApp) -> None:
     assert [entry["target"] for entry in entries] == ["demo"]
 
 
-async def test_only_admins_restart_and_only_what_there_is(password_site: InProcessApp) -> None:
+async def test_only_admins_restart_and_only_existing_servers(password_site: InProcessApp) -> None:
     admin, ada = await password_site.person("root", "admin"), await password_site.person("ada")
     assert (await ada.token.post("/api/v1/servers/demo/restart")).status == 403
     assert (await ada.browser.post("/api/v1/servers/demo/restart")).status == 403

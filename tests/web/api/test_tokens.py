@@ -24,29 +24,29 @@ async def make(person: Any, **more: Any) -> Any:
 
 async def test_a_token_is_made_shown_once_used_listed_and_deleted(password_site: InProcessApp) -> None:
     ada = await password_site.person("ada")
-    made = await make(ada, expires_in=3600)
-    assert made["token"].startswith("ty_")
-    assert made["expires_at"] > made["created_at"]
-    listed = await ada.browser.get("/api/v1/tokens")
-    assert made["token"] not in listed.text
-    entry = next(each for each in listed.json["items"] if each["id"] == made["id"])
+    token_document = await make(ada, expires_in=3600)
+    assert token_document["token"].startswith("ty_")
+    assert token_document["expires_at"] > token_document["created_at"]
+    response = await ada.browser.get("/api/v1/tokens")
+    assert token_document["token"] not in response.text
+    entry = next(each for each in response.json["items"] if each["id"] == token_document["id"])
     assert (entry["name"], entry["scope"], entry["last_used_at"]) == ("nightly", SCOPE, None)
-    client = password_site.client(Authorization=f"Bearer {made['token']}")
+    client = password_site.client(Authorization=f"Bearer {token_document['token']}")
     me = (await client.get("/api/v1/me")).json
     assert (me["name"], me["token"]) == ("ada", SCOPE)
-    assert (await ada.browser.delete(f"/api/v1/tokens/{made['id']}")).status == 204
-    refused = await client.get("/api/v1/me")
-    assert refused.status == 401
-    assert refused.headers["www-authenticate"].startswith("Bearer")
-    assert (await ada.browser.delete(f"/api/v1/tokens/{made['id']}")).status == 404
+    assert (await ada.browser.delete(f"/api/v1/tokens/{token_document['id']}")).status == 204
+    refused_response = await client.get("/api/v1/me")
+    assert refused_response.status == 401
+    assert refused_response.headers["www-authenticate"].startswith("Bearer")
+    assert (await ada.browser.delete(f"/api/v1/tokens/{token_document['id']}")).status == 404
 
 
 async def test_no_token_makes_or_deletes_tokens(password_site: InProcessApp) -> None:
     ada = await password_site.person("ada")
-    made = await make(ada)
+    token_document = await make(ada)
     body = {"name": "more", "scope": {"rights": ["read"]}}
     assert (await ada.token.post("/api/v1/tokens", body)).status == 403
-    assert (await ada.token.delete(f"/api/v1/tokens/{made['id']}")).status == 403
+    assert (await ada.token.delete(f"/api/v1/tokens/{token_document['id']}")).status == 403
 
 
 async def test_a_user_cannot_give_a_token_more_than_they_have(password_site: InProcessApp) -> None:
@@ -58,8 +58,8 @@ async def test_a_user_cannot_give_a_token_more_than_they_have(password_site: InP
 async def test_a_token_can_have_every_right(password_site: InProcessApp) -> None:
     boss = await password_site.person("boss", "admin")
     rights = [right.value for right in Right]
-    made = await boss.browser.post("/api/v1/tokens", {"name": "all", "scope": {"rights": rights}})
-    assert (made.status, made.json["scope"]["rights"]) == (201, rights)
+    response = await boss.browser.post("/api/v1/tokens", {"name": "all", "scope": {"rights": rights}})
+    assert (response.status, response.json["scope"]["rights"]) == (201, rights)
 
 
 async def test_an_admins_token_needs_the_right_as_well(password_site: InProcessApp) -> None:
@@ -87,7 +87,7 @@ async def test_an_admins_token_needs_the_right_as_well(password_site: InProcessA
         ({"name": "a", "scope": {**SCOPE, "tools": ["*a" * 9]}}, "scope.tools"),
     ],
 )
-async def test_what_cannot_be_used_is_named(password_site: InProcessApp, body: Any, field: str) -> None:
+async def test_invalid_values_are_named(password_site: InProcessApp, body: Any, field: str) -> None:
     ada = await password_site.person("ada")
     answer = await ada.browser.post("/api/v1/tokens", body)
     assert answer.status == 422, answer.text
@@ -107,17 +107,17 @@ async def test_a_limited_token_reaches_the_instances_that_it_names(
     admin, ada = await password_site.person("root", "admin"), await password_site.person("ada")
     body = {"name": "S", "url": f"{hostile_http.url}/good/token-scope", "private_addresses": True}
     server = (await admin.token.post("/api/v1/servers", body)).json
-    made = {}
+    responses = {}
     for slug in ("one", "two"):
         answer = await ada.browser.post("/api/v1/instances", {"server_id": server["id"], "slug": slug})
-        made[slug] = answer.json["id"]
+        responses[slug] = answer.json["id"]
     scope = {"rights": ["read", "call", "manage"], "servers": ["one"]}
     token = (await ada.browser.post("/api/v1/tokens", {"name": "t", "scope": scope})).json["token"]
     client = password_site.client(Authorization=f"Bearer {token}")
     assert [each["slug"] for each in (await client.get("/api/v1/instances")).json["items"]] == ["one"]
-    assert (await client.get(f"/api/v1/instances/{made['one']}")).status == 200
-    other = f"/api/v1/instances/{made['two']}"
-    for method, path, sent in (
+    assert (await client.get(f"/api/v1/instances/{responses['one']}")).status == 200
+    other = f"/api/v1/instances/{responses['two']}"
+    for method, path, attempt in (
         ("GET", other, None),
         ("PATCH", other, {"name": "x"}),
         ("DELETE", other, None),
@@ -125,7 +125,7 @@ async def test_a_limited_token_reaches_the_instances_that_it_names(
         ("POST", f"{other}/disable", None),
         ("GET", f"{other}/tools", None),
     ):
-        assert (await client.ask(method, path, sent)).status == 404, (method, path)
+        assert (await client.ask(method, path, attempt)).status == 404, (method, path)
     names = [each["name"] for each in (await client.get("/api/v1/tools")).json["items"]]
     assert names == ["mcp_one__echo"]
     assert (await client.post("/api/v1/tools/mcp_two__echo/call", {})).status == 404
@@ -141,12 +141,12 @@ async def test_a_limited_token_makes_no_instance_that_it_does_not_name(
     token = (await ada.browser.post("/api/v1/tokens", {"name": "t", "scope": scope})).json["token"]
     client = password_site.client(Authorization=f"Bearer {token}")
     for slug in ({"slug": "two"}, {"slug": " two "}, {}):
-        refused = await client.post("/api/v1/instances", {"server_id": server, **slug})
-        assert refused.status == 403, slug
-        assert "does not cover an instance" in refused.json["detail"]
-    made = await client.post("/api/v1/instances", {"server_id": server, "slug": "one-more"})
-    assert made.status == 201
-    one = f"/api/v1/instances/{made.json['id']}"
+        response = await client.post("/api/v1/instances", {"server_id": server, **slug})
+        assert response.status == 403, slug
+        assert "does not cover an instance" in response.json["detail"]
+    created_response = await client.post("/api/v1/instances", {"server_id": server, "slug": "one-more"})
+    assert created_response.status == 201
+    one = f"/api/v1/instances/{created_response.json['id']}"
     assert (await client.ask("PATCH", one, {"slug": "two"})).status == 403
     assert (await client.ask("PATCH", one, {"slug": "one"})).status == 200
     assert [each["slug"] for each in (await ada.browser.get("/api/v1/instances")).json["items"]] == ["one"]
@@ -159,13 +159,16 @@ async def test_a_limited_token_brings_no_other_instance_under_a_name_that_it_cov
     admin, ada = await password_site.person("root", "admin"), await password_site.person("ada")
     body = {"name": "S", "url": f"{hostile_http.url}/good/token-names", "private_addresses": True}
     server = (await admin.token.post("/api/v1/servers", body)).json["id"]
-    made = await ada.browser.post("/api/v1/instances", {"server_id": server, "slug": "two"})
+    response = await ada.browser.post("/api/v1/instances", {"server_id": server, "slug": "two"})
     scope = {"rights": ["read", "call", "manage"], **limits}
     token = (await ada.browser.post("/api/v1/tokens", {"name": "t", "scope": scope})).json["token"]
     client = password_site.client(Authorization=f"Bearer {token}")
-    two = f"/api/v1/instances/{made.json['id']}"
-    refused = await client.ask("PATCH", two, {"slug": "one"})
-    assert (refused.status, "cannot rename instances" in refused.json["detail"]) == (403, True)
+    two = f"/api/v1/instances/{response.json['id']}"
+    refused_response = await client.ask("PATCH", two, {"slug": "one"})
+    assert (refused_response.status, "cannot rename instances" in refused_response.json["detail"]) == (
+        403,
+        True,
+    )
     assert (await client.post("/api/v1/tools/mcp_one__echo/call", {})).status == 404
     assert (await client.ask("PATCH", two, {"slug": "two", "name": "Mine"})).status == 200
     assert (await ada.token.ask("PATCH", two, {"slug": "one"})).status == 200
@@ -176,22 +179,22 @@ async def test_tokens_expire_unless_their_owner_chooses_otherwise(open_site: Ope
         local = await open_site(people_mode="password", token_lifetime=days)
         ann = await local.person("ann")
 
-        async def made(**more: Any) -> Any:
+        async def create_token(**more: Any) -> Any:
             body = {"name": "x", "scope": {"rights": ["read"]}, **more}
             answer = await ann.browser.post("/api/v1/tokens", body)  # noqa: B023 - called in this round
             assert answer.status == 201, answer.text
             return answer.json
 
-        token = await made()
+        token = await create_token()
         if days:
             lives = datetime.fromisoformat(token["expires_at"]) - datetime.fromisoformat(token["created_at"])
             assert lives == timedelta(days=days)
         else:
             assert token["expires_at"] is None
         assert token["expires_soon"] is (days == 7)
-        assert (await made(expires_in=None))["expires_at"] is None
-        chosen = await made(expires_in=3600)
-        assert chosen["expires_soon"]
+        assert (await create_token(expires_in=None))["expires_at"] is None
+        token_document = await create_token(expires_in=3600)
+        assert token_document["expires_soon"]
 
 
 async def test_the_page_warns_of_tokens_that_expire_soon(open_site: Opening) -> None:

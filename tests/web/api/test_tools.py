@@ -62,10 +62,10 @@ async def test_an_answer_that_nests_deeply_is_an_answer(
     open_site: Opening, minimal_server: dict[str, Any], tmp_path: Path
 ) -> None:
     # As the tiny server, but for one more field of its answer.
-    told = '{"content": [{"type": "text", "text": text}]'
-    deep = f'{told}, "structuredContent": json.loads({DEEP!r})'
+    result_text = '{"content": [{"type": "text", "text": text}]'
+    deep = f'{result_text}, "structuredContent": json.loads({DEEP!r})'
     script = tmp_path / "deep_server.py"
-    script.write_text(Path(minimal_server["args"][-1]).read_text().replace(told, deep))
+    script.write_text(Path(minimal_server["args"][-1]).read_text().replace(result_text, deep))
     toolyard = await open_site(
         {"deep": {**minimal_server, "args": [*minimal_server["args"][:-1], str(script)]}}
     )
@@ -97,10 +97,10 @@ async def test_a_hidden_tool_is_refused_with_the_rule(local_site: InProcessApp) 
     assert hidden.json["detail"].startswith("'demo_forget' is hidden: this tool can change data ")
     assert hidden.json["hint"] == "GET /api/v1/tools/{name}/why explains all rules"
     assert missing.json["detail"] == "no tool named 'demo_nothing' is available"
-    found = await client.get("/api/v1/tools/demo_forget")
-    assert (found.status, found.json["detail"]) == (404, hidden.json["detail"])
-    [listed] = (await client.get("/api/v1/tools")).json["hidden"]
-    assert (listed["name"], listed["rule"]) == ("demo_forget", "write tools")
+    response = await client.get("/api/v1/tools/demo_forget")
+    assert (response.status, response.json["detail"]) == (404, hidden.json["detail"])
+    [hidden_tool] = (await client.get("/api/v1/tools")).json["hidden"]
+    assert (hidden_tool["name"], hidden_tool["rule"]) == ("demo_forget", "write tools")
 
 
 async def test_why_tells_the_chain(local_site: InProcessApp) -> None:
@@ -116,10 +116,10 @@ async def test_a_server_that_cannot_be_listed_is_among_the_failures(
 ) -> None:
     local = await open_site({"demo": demo, "bad": {"command": "no-such-program"}})
     client = local.client()
-    listed = (await client.get("/api/v1/tools")).json
-    assert len(listed["items"]) == 2
-    assert [each["server"] for each in listed["failures"]] == ["bad"]
-    assert listed["failures"][0]["problem"]["detail"] == "command not found: no-such-program"
+    tools = (await client.get("/api/v1/tools")).json
+    assert len(tools["items"]) == 2
+    assert [each["server"] for each in tools["failures"]] == ["bad"]
+    assert tools["failures"][0]["problem"]["detail"] == "command not found: no-such-program"
     assert await names(client, "?server=demo") == ["demo_count", "demo_weekday"]
     call = await client.post("/api/v1/tools/bad_anything/call", {})
     assert call.status == 502
@@ -145,7 +145,7 @@ async def test_an_agent_or_a_bundle_that_there_is_not_is_told(local_site: InProc
         assert "unknown" in answer.json["errors"][0]["message"]
 
 
-async def test_who_hangs_up_cancels_the_call(
+async def test_a_disconnect_cancels_the_call(
     local_site: InProcessApp, wait_until: Callable[..., Awaitable[None]]
 ) -> None:
     client = local_site.client()
@@ -177,7 +177,7 @@ async def test_a_token_without_the_right_may_not(password_site: InProcessApp) ->
 
 
 @pytest.mark.parametrize(
-    ("limits", "seen"),
+    ("limits", "expected_tools"),
     [
         ({"tools": ("demo_w*",)}, ["demo_weekday"]),
         ({"tools": ("*", "!demo_c*")}, ["demo_weekday"]),
@@ -189,10 +189,10 @@ async def test_a_token_without_the_right_may_not(password_site: InProcessApp) ->
     ],
 )
 async def test_a_token_is_limited_on_the_call_path_itself(
-    password_site: InProcessApp, limits: dict[str, Any], seen: list[str]
+    password_site: InProcessApp, limits: dict[str, Any], expected_tools: list[str]
 ) -> None:
     person = await password_site.person("ada", scope=TokenScope(READ_AND_CALL, **limits))
-    assert await names(person.token) == seen
+    assert await names(person.token) == expected_tools
     hidden = [each["name"] for each in (await person.token.get("/api/v1/tools")).json["hidden"]]
     assert hidden == (
         ["demo_forget"] if limits in ({"servers": ("demo",)}, {"tools": ("*", "!demo_c*")}) else []
@@ -201,14 +201,16 @@ async def test_a_token_is_limited_on_the_call_path_itself(
     calls = [("demo_weekday", {"date": "2026-07-28"}), ("demo_count", {"to": 1, "pause": 0})]
     for name, arguments in (*calls, *(() if hidden else [("demo_forget", {})])):
         answer = await person.token.post(f"/api/v1/tools/{name}/call", {"arguments": arguments})
-        assert answer.status == (200 if name in seen else 404), answer.text
-        assert (await person.token.get(f"/api/v1/tools/{name}")).status == (200 if name in seen else 404)
-        if name not in seen:
+        assert answer.status == (200 if name in expected_tools else 404), answer.text
+        assert (await person.token.get(f"/api/v1/tools/{name}")).status == (
+            200 if name in expected_tools else 404
+        )
+        if name not in expected_tools:
             missing = await person.token.post("/api/v1/tools/demo_nothing/call", {"arguments": arguments})
-            hinted = answer.text.replace(name, "X"), missing.text.replace("demo_nothing", "X")
-            assert hinted[0].partition('"hint"')[0] == hinted[1].partition('"hint"')[0]
-    shown = [each["id"] for each in (await person.token.get("/api/v1/status")).json["items"]]
-    assert shown == ([] if limits.get("servers") == ("other",) else ["demo"])
+            answer_texts = answer.text.replace(name, "X"), missing.text.replace("demo_nothing", "X")
+            assert answer_texts[0].partition('"hint"')[0] == answer_texts[1].partition('"hint"')[0]
+    ids = [each["id"] for each in (await person.token.get("/api/v1/status")).json["items"]]
+    assert ids == ([] if limits.get("servers") == ("other",) else ["demo"])
 
 
 async def test_why_names_the_token(password_site: InProcessApp) -> None:
@@ -236,14 +238,14 @@ async def test_a_token_for_an_agent_works_as_that_agent_only(
     assert answer.status == 200
 
 
-async def test_calls_are_in_the_audit_log_with_who_and_what(password_site: InProcessApp) -> None:
+async def test_calls_are_in_the_audit_log_with_actor_and_tool(password_site: InProcessApp) -> None:
     admin, ada = await password_site.person("root", "admin"), await password_site.person("ada")
     await ada.token.post("/api/v1/tools/demo_weekday/call", {"arguments": {"date": "2026-07-28"}})
     await ada.token.post("/api/v1/tools/demo_forget/call", {})
     await admin.token.post("/api/v1/servers/demo/restart")
     entries = (await admin.token.get("/api/v1/audit?action=tool.call")).json["items"]
-    told = [(each["actor_name"], each["target"], each["outcome"], each["address"]) for each in entries]
-    assert told == [
+    audit_rows = [(each["actor_name"], each["target"], each["outcome"], each["address"]) for each in entries]
+    assert audit_rows == [
         ("ada", "demo/forget", "ToolRefused", "127.0.0.1"),
         ("ada", "demo/weekday", "ok", "127.0.0.1"),
     ]

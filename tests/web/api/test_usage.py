@@ -49,9 +49,9 @@ async def test_a_small_cost_is_not_shown_as_none(password_site: InProcessApp) ->
 
 async def test_agents_are_shown_by_name_and_deleted_ones_as_deleted(password_site: InProcessApp) -> None:
     root, ann, bob = [await password_site.person(*each) for each in (("root", "admin"), ("ann",), ("bob",))]
-    made = await ann.token.post("/api/v1/agents", {"name": "Ann’s Helper", "prompt": "Help."})
-    assert made.status == 201, made.text
-    for agent in (made.json["id"], "no-more", ""):
+    response = await ann.token.post("/api/v1/agents", {"name": "Ann’s Helper", "prompt": "Help."})
+    assert response.status == 201, response.text
+    for agent in (response.json["id"], "no-more", ""):
         details, at = {"seconds": 1.0, "agent": agent}, time.time()
         for person in (ann, bob):
             entry = AuditEntry(
@@ -80,7 +80,7 @@ async def test_the_api_sums_by_every_group(password_site: InProcessApp) -> None:
 
 
 async def test_a_token_for_some_servers_cannot_read_the_usage_of_others(password_site: InProcessApp) -> None:
-    limited = await password_site.person(
+    limited_client = await password_site.person(
         "ann", "user", TokenScope(frozenset({Right.READ}), servers=("github",))
     )
-    assert (await limited.token.get("/api/v1/usage")).status == 403
+    assert (await limited_client.token.get("/api/v1/usage")).status == 403

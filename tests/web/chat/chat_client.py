@@ -58,9 +58,11 @@ class Stream:
                 return None
             name, _, value = line.rstrip("\n").partition(": ")
             if line == "\n" and "data" in fields:
-                sent = ReceivedEvent(int(fields.get("id", 0)), fields["event"], json.loads(fields["data"]))
-                self.seen.append(sent)
-                return sent
+                received_event = ReceivedEvent(
+                    int(fields.get("id", 0)), fields["event"], json.loads(fields["data"])
+                )
+                self.seen.append(received_event)
+                return received_event
             if line == "\n":
                 fields = {}
             elif name:
@@ -70,11 +72,11 @@ class Stream:
 
     async def until(self, *names: str, times: int = 1) -> ReceivedEvent:
         """Go on until an event of such a name came, so many times."""
-        while (sent := await self.following()) is not None:
-            if sent.name in names:
+        while (sse_event := await self.following()) is not None:
+            if sse_event.name in names:
                 times -= 1
                 if not times:
-                    return sent
+                    return sse_event
         raise AssertionError(f"the stream ended before {names}; it had {[each.name for each in self.seen]}")
 
 
@@ -93,9 +95,9 @@ async def open_stream(
         yield Stream(response)
 
 
-async def begin(client: Any, **given: Any) -> str:
+async def begin(client: Any, **values: Any) -> str:
     """A chat, by its id."""
-    answer = await client.post("/api/v1/chats", given)
+    answer = await client.post("/api/v1/chats", values)
     assert answer.status == 201, answer.text
     return answer.json["id"]
 
@@ -124,8 +126,8 @@ async def wait_for_end(client: Any, chat: str, after: int = 0) -> list[ReceivedE
 
 async def of_kind(client: Any, chat: str, kind: str) -> list[dict[str, Any]]:
     """The events of a kind, as the list has them."""
-    found = (await client.get(f"/api/v1/chats/{chat}/events?limit=1000")).json["items"]
-    return [each for each in found if each["kind"] == kind]
+    items = (await client.get(f"/api/v1/chats/{chat}/events?limit=1000")).json["items"]
+    return [each for each in items if each["kind"] == kind]
 
 
 def answer_text(events: Iterable[ReceivedEvent]) -> str:

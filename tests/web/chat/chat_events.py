@@ -30,10 +30,10 @@ class Log:
 
     def stored(self, length: int | None = None) -> list[ChatEvent]:
         """What a database has when so many events were appended: no pieces that another event replaced."""
-        return stored(self.events[:length])
+        return select_stored_events(self.events[:length])
 
 
-def stored(events: Sequence[ChatEvent]) -> list[ChatEvent]:
+def select_stored_events(events: Sequence[ChatEvent]) -> list[ChatEvent]:
     whole = {
         (each.turn, each.part): each.seq for each in events if each.part and each.kind not in TRANSIENT_KINDS
     }
@@ -89,14 +89,14 @@ def _turn(draw: st.DrawFn, log: Log) -> None:
 
 
 def _step(draw: st.DrawFn, log: Log, part: str) -> None:
-    thoughts, said = draw(st.lists(WORDS, max_size=4)), draw(TEXT)
+    thoughts, reply_text = draw(st.lists(WORDS, max_size=4)), draw(TEXT)
     for delta in thoughts:
         log.add(Kind.REASONING, part, delta=delta)
-    for delta in said:
+    for delta in reply_text:
         log.add(Kind.TEXT, part, delta=delta)
     calls = draw(st.integers(0, 3))
     # A provider may say in the end something else than what it streamed.
-    text = "".join(said) if draw(st.integers(0, 5)) else "Something else."
+    text = "".join(reply_text) if draw(st.integers(0, 5)) else "Something else."
     log.add(Kind.MODEL_MESSAGE, part, text=text, reasoning="".join(thoughts), model="fake-1", calls=calls)
     log.add(Kind.USAGE, input=10, output=5, cached=1, cost=draw(st.sampled_from([None, "0.002"])))
     _calls(draw, log, calls)
@@ -115,11 +115,11 @@ def _calls(draw: st.DrawFn, log: Log, calls: int) -> None:
             title="",
             arguments={"to": 3},
         )
-    waiting = [*ids, *ids]
-    while waiting:
-        id_ = draw(st.sampled_from(waiting))
-        waiting.remove(id_)
-        if id_ in waiting:
+    unread_ids = [*ids, *ids]
+    while unread_ids:
+        id_ = draw(st.sampled_from(unread_ids))
+        unread_ids.remove(id_)
+        if id_ in unread_ids:
             _happens(draw, log, id_)
         else:
             _results(draw, log, id_)

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 from playwright.async_api import Browser, Locator, Page, expect
-from tests.web.chat.test_browser import ChatYard, begin, ended, is_same_page, looking_at, say, turn
+from tests.web.chat.test_browser import (
+    ChatYard,
+    begin,
+    is_same_page,
+    looking_at,
+    say,
+    turn,
+    wait_for_turn_end,
+)
 from tests.web.chat.test_browser import yard as yard
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytest.mark.timeout(400)]
@@ -25,13 +33,13 @@ async def edit(page: Page, number: int, text: str) -> None:
 async def test_a_message_is_edited_and_one_goes_back_and_forth_between_its_versions(
     chromium: Browser, yard: ChatYard
 ) -> None:
-    async with looking_at(chromium, yard) as looking:
-        page = looking.page
+    async with looking_at(chromium, yard) as context:
+        page = context.page
         await begin(page, "say One.")
-        await ended(page)
+        await wait_for_turn_end(page)
         await say(page, "say Two.")
         await expect(page.locator(".turn")).to_have_count(2)
-        await ended(page)
+        await wait_for_turn_end(page)
         # Text that was not sent yet is there again after the edit.
         await page.get_by_label("Message", exact=True).fill("not sent yet")
         await turn(page, 0).hover()
@@ -45,7 +53,7 @@ async def test_a_message_is_edited_and_one_goes_back_and_forth_between_its_versi
         await edit(page, 0, "say Other.")
         await expect(place(page)).to_have_text("2 of 2")
         await expect(page.locator(".bubble")).to_have_text(["say Other."])
-        await ended(page)
+        await wait_for_turn_end(page)
         await expect(box).to_have_value("not sent yet")
         await expect(page.locator("#editing")).to_be_hidden()
         # By keyboard: the focus stays on the buttons, though everything around them is new.
@@ -74,22 +82,22 @@ async def test_a_message_is_edited_and_one_goes_back_and_forth_between_its_versi
 async def test_a_turn_in_the_middle_is_retried_and_the_chat_goes_on_from_there(
     chromium: Browser, yard: ChatYard
 ) -> None:
-    async with looking_at(chromium, yard) as looking:
-        page = looking.page
+    async with looking_at(chromium, yard) as context:
+        page = context.page
         await begin(page, "say One.")
-        await ended(page)
+        await wait_for_turn_end(page)
         for number, text in enumerate(("say Two.", "say Three."), 2):
             await say(page, text)
             await expect(page.locator(".turn")).to_have_count(number)
-            await ended(page)
+            await wait_for_turn_end(page)
         await turn(page, 1).get_by_role("button", name="Try again").click()
         await expect(page.locator(".bubble")).to_have_text(["say One.", "say Two."])
         await expect(page.get_by_label("Message", exact=True)).to_be_focused()
-        await ended(page)
+        await wait_for_turn_end(page)
         await expect(place(page)).to_have_text("2 of 2")
         await say(page, "say Four.")
         await expect(page.locator(".bubble")).to_have_text(["say One.", "say Two.", "say Four."])
-        await ended(page)
+        await wait_for_turn_end(page)
         await page.get_by_role("button", name="Previous alternative").click()
         await expect(page.locator(".bubble")).to_have_text(["say One.", "say Two.", "say Three."])
         assert await is_same_page(page)
@@ -101,7 +109,7 @@ async def test_other_tabs_follow_and_the_second_that_edits_gets_the_newer_versio
     async with looking_at(chromium, yard) as first, looking_at(chromium, yard) as second:
         page = first.page
         await begin(page, "say One.")
-        await ended(page)
+        await wait_for_turn_end(page)
         other = second.page
         await other.goto(page.url)
         await other.evaluate("window.stillThere = true")
@@ -109,14 +117,14 @@ async def test_other_tabs_follow_and_the_second_that_edits_gets_the_newer_versio
         await turn(other).get_by_role("link", name="Edit message").click()
         await other.get_by_label("Message", exact=True).fill("say Second tab.")
         await edit(page, 0, "say First tab.")
-        await ended(page)
+        await wait_for_turn_end(page)
         # The other tab follows, and keeps what is typed there.
         await expect(other.locator(".bubble")).to_have_text(["say First tab."])
-        await ended(other)
+        await wait_for_turn_end(other)
         await other.get_by_label("Message", exact=True).press("Enter")
-        told = other.locator("#alerts")
-        await expect(told).to_contain_text("Its newer version is: “say First tab.”")
-        await expect(told).to_contain_text("Send it again to replace the newer version, or cancel.")
+        alerts = other.locator("#alerts")
+        await expect(alerts).to_contain_text("Its newer version is: “say First tab.”")
+        await expect(alerts).to_contain_text("Send it again to replace the newer version, or cancel.")
         await expect(other.get_by_label("Message", exact=True)).to_have_value("say Second tab.")
         # The browser reports the status itself.
         assert ["409" in each for each in second.said] == [True]
@@ -125,8 +133,8 @@ async def test_other_tabs_follow_and_the_second_that_edits_gets_the_newer_versio
         for tab in (other, page):
             await expect(tab.locator(".bubble")).to_have_text(["say Second tab."])
             await expect(place(tab)).to_have_text("3 of 3")
-            await ended(tab)
-        await expect(told).to_be_empty()
+            await wait_for_turn_end(tab)
+        await expect(alerts).to_be_empty()
         await other.get_by_role("button", name="Previous alternative").click()
         for tab in (other, page):
             await expect(tab.locator(".bubble")).to_have_text(["say First tab."])
@@ -148,41 +156,41 @@ async def edit_only(page: Page) -> None:
 
 
 async def test_a_running_turn_offers_no_edit_and_no_switch(chromium: Browser, yard: ChatYard) -> None:
-    async with looking_at(chromium, yard) as looking:
-        page = looking.page
+    async with looking_at(chromium, yard) as context:
+        page = context.page
         await begin(page, "say One.")
-        await ended(page)
+        await wait_for_turn_end(page)
         await edit(page, 0, "say Other.\nhold")
         await expect(place(page)).to_contain_text("2 of 2")
         await expect(page.get_by_role("button", name="Previous alternative")).to_be_hidden()
         await expect(page.get_by_role("link", name="Edit message")).to_be_hidden()
         await page.get_by_role("button", name="Stop").click()
-        await ended(page)
+        await wait_for_turn_end(page)
         await expect(page.get_by_role("button", name="Previous alternative")).to_be_visible()
 
 
 @pytest.mark.parametrize("width", [1280, 390])
 async def test_the_head_of_a_long_chat_stays_in_view(chromium: Browser, yard: ChatYard, width: int) -> None:
     size = {"width": width, "height": 700}
-    async with looking_at(chromium, yard, f"/ui/chat/{yard.ids['long']}", viewport=size) as looking:
-        title = looking.page.locator("#chat-title")
-        await expect(turn(looking.page).locator(".md")).to_be_in_viewport()
+    async with looking_at(chromium, yard, f"/ui/chat/{yard.ids['long']}", viewport=size) as context:
+        title = context.page.locator("#chat-title")
+        await expect(turn(context.page).locator(".md")).to_be_in_viewport()
         await expect(title).to_be_in_viewport()
         # Nothing covers it: the navigation of a phone is above it.
-        await looking.page.get_by_role("button", name="Keyboard shortcuts").click()
-        await expect(looking.page.locator("#keys")).to_be_visible()
+        await context.page.get_by_role("button", name="Keyboard shortcuts").click()
+        await expect(context.page.locator("#keys")).to_be_visible()
 
 
 async def test_a_version_is_deleted_and_another_tab_that_still_shows_it_is_told(
     chromium: Browser, yard: ChatYard
 ) -> None:
-    async with looking_at(chromium, yard) as looking:
-        page = looking.page
+    async with looking_at(chromium, yard) as context:
+        page = context.page
         await begin(page, "say One.")
-        await ended(page)
+        await wait_for_turn_end(page)
         await edit(page, 0, "say Other.")
         await expect(place(page)).to_have_text("2 of 2")
-        await ended(page)
+        await wait_for_turn_end(page)
         other_tab = await page.context.new_page()
         await other_tab.goto(page.url)
         await expect(place(other_tab)).to_have_text("2 of 2")
@@ -195,8 +203,8 @@ async def test_a_version_is_deleted_and_another_tab_that_still_shows_it_is_told(
         await expect(place(other_tab)).to_have_count(0)
         # A form of the deleted version, as of a tab that was offline.
         chat = page.url.split("/")[-1].split("#")[0].split("?")[0]
-        gone = await page.request.get(f"/ui/chat/{chat}/turns/999/delete")
-        assert gone.status == 404
+        status = await page.request.get(f"/ui/chat/{chat}/turns/999/delete")
+        assert status.status == 404
 
 
 async def test_an_edit_of_a_version_that_another_tab_deleted_gets_the_newer_version(
@@ -205,13 +213,13 @@ async def test_an_edit_of_a_version_that_another_tab_deleted_gets_the_newer_vers
     async with looking_at(chromium, yard) as first, looking_at(chromium, yard) as second:
         page, other = first.page, second.page
         await begin(page, "say One.")
-        await ended(page)
+        await wait_for_turn_end(page)
         await say(page, "say Two.")
         await expect(page.locator(".turn")).to_have_count(2)
-        await ended(page)
+        await wait_for_turn_end(page)
         await edit(page, 1, "say Other.")
         await expect(place(page)).to_have_text("2 of 2")
-        await ended(page)
+        await wait_for_turn_end(page)
         await other.goto(page.url)
         await turn(other).hover()
         await turn(other).get_by_role("link", name="Edit message").click()
@@ -221,8 +229,8 @@ async def test_an_edit_of_a_version_that_another_tab_deleted_gets_the_newer_vers
         await expect(page.locator(".bubble")).to_have_text(["say One.", "say Two."])
         await expect(other.locator(".bubble")).to_have_text(["say One.", "say Two."])
         await say(other, "say Mine.")
-        told = other.locator("#alerts")
-        await expect(told).to_contain_text("Its newer version is: “say Two.”")
+        alerts = other.locator("#alerts")
+        await expect(alerts).to_contain_text("Its newer version is: “say Two.”")
         await expect(other.get_by_label("Message", exact=True)).to_have_value("say Mine.")
         assert ["409" in each for each in second.said] == [True]
         second.said.clear()
@@ -230,26 +238,26 @@ async def test_an_edit_of_a_version_that_another_tab_deleted_gets_the_newer_vers
         for tab in (other, page):
             await expect(tab.locator(".bubble")).to_have_text(["say One.", "say Mine."])
             await expect(place(tab)).to_have_text("2 of 2")
-            await ended(tab)
+            await wait_for_turn_end(tab)
 
 
 async def test_a_version_that_another_tab_continued_is_deleted_only_after_another_confirmation(
     chromium: Browser, yard: ChatYard
 ) -> None:
-    async with looking_at(chromium, yard) as looking:
-        page = looking.page
+    async with looking_at(chromium, yard) as context:
+        page = context.page
         await begin(page, "say One.")
-        await ended(page)
+        await wait_for_turn_end(page)
         await edit(page, 0, "say Other.")
         await expect(place(page)).to_have_text("2 of 2")
-        await ended(page)
+        await wait_for_turn_end(page)
         other_tab = await page.context.new_page()
         await other_tab.goto(page.url)
         await page.get_by_role("link", name="Delete this version").click()
         await expect(page.get_by_role("dialog")).not_to_contain_text("later turn")
         await say(other_tab, "say More.")
         await expect(other_tab.locator(".turn")).to_have_count(2)
-        await ended(other_tab)
+        await wait_for_turn_end(other_tab)
         await page.get_by_role("dialog").get_by_role("button", name="Delete").click()
         confirmation = page.locator("#confirm")
         await expect(confirmation).to_contain_text(
@@ -257,8 +265,8 @@ async def test_a_version_that_another_tab_continued_is_deleted_only_after_anothe
         )
         await expect(confirmation).to_contain_text("1 later turn in this version will be deleted, too.")
         await expect(other_tab.locator(".bubble")).to_have_text(["say Other.", "say More."])
-        assert ["409" in each for each in looking.said] == [True]
-        looking.said.clear()
+        assert ["409" in each for each in context.said] == [True]
+        context.said.clear()
         await confirmation.get_by_role("button", name="Delete").click()
         await expect(page.locator(".bubble")).to_have_text(["say One."])
         await expect(other_tab.locator(".bubble")).to_have_text(["say One."])
@@ -267,22 +275,22 @@ async def test_a_version_that_another_tab_continued_is_deleted_only_after_anothe
 async def test_a_version_that_is_gone_cannot_be_edited_and_the_page_says_why(
     chromium: Browser, yard: ChatYard
 ) -> None:
-    async with looking_at(chromium, yard) as looking:
-        page, box = looking.page, looking.page.get_by_label("Message", exact=True)
+    async with looking_at(chromium, yard) as context:
+        page, box = context.page, context.page.get_by_label("Message", exact=True)
         await begin(page, "say One.")
-        await ended(page)
+        await wait_for_turn_end(page)
         await edit(page, 0, "say Other.")
         await expect(place(page)).to_have_text("2 of 2")
-        await ended(page)
+        await wait_for_turn_end(page)
         # As on a page without a connection, which does not learn of the deletion.
         await page.evaluate("closeChatStream()")
         chat = page.url.split("/")[-1].split("#")[0]
-        [shown] = (await (await page.request.get(f"/api/v1/chats/{chat}/turns")).json())["items"]
-        assert (await page.request.delete(f"/api/v1/chats/{chat}/turns/{shown['turn']}")).ok
+        [item] = (await (await page.request.get(f"/api/v1/chats/{chat}/turns")).json())["items"]
+        assert (await page.request.delete(f"/api/v1/chats/{chat}/turns/{item['turn']}")).ok
         await box.fill("not sent yet")
         await turn(page).hover()
         await turn(page).get_by_role("link", name="Edit message").click()
         await expect(page.locator("#alerts")).to_contain_text("it may have been deleted", ignore_case=True)
         await expect(box).to_have_value("not sent yet")
-        assert ["404" in each for each in looking.said] == [True]
-        looking.said.clear()
+        assert ["404" in each for each in context.said] == [True]
+        context.said.clear()

@@ -104,8 +104,8 @@ async def test_a_model_that_sees_gets_the_picture_now_and_in_later_turns(yard: A
         assert f'"sun set.png" (image/png, {len(png())} bytes)' in content[1]["text"]
         assert content[2]["image_url"]["url"].startswith("data:image/png;base64,")
     (first, second) = await of_kind(ada, chat, "user")
-    described = {"id": id, "name": "sun set.png", "mime": "image/png", "size": len(png())}
-    assert first["body"]["attachments"] == [described]
+    attachment = {"id": id, "name": "sun set.png", "mime": "image/png", "size": len(png())}
+    assert first["body"]["attachments"] == [attachment]
     assert "attachments" not in second["body"]
 
 
@@ -159,8 +159,8 @@ async def test_a_retry_sends_the_attachments_again_and_the_export_names_them(yar
     assert [each.body["text"] for each in await wait_for_end(ada, chat, turn) if each.name == "said"] == [
         "image: yes"
     ]
-    exported = (await ada.get(f"/api/v1/chats/{chat}/export")).text
-    assert f"- `x.gif`, `image/gif`, {len(GIF)} bytes" in exported
+    text = (await ada.get(f"/api/v1/chats/{chat}/export")).text
+    assert f"- `x.gif`, `image/gif`, {len(GIF)} bytes" in text
 
 
 async def test_an_edited_message_keeps_its_attachments_and_gets_more(yard: Any) -> None:
@@ -170,9 +170,9 @@ async def test_an_edited_message_keeps_its_attachments_and_gets_more(yard: Any) 
     await wait_for_end(ada, chat)
     second = await attach(ada, "notes.txt", b"Oslo")
     body = {"text": "image?", "attachments": [second]}
-    edited = await ada.post(f"/api/v1/chats/{chat}/turns/{turn}/edit", body)
-    assert edited.status == 202, edited.text
-    events = await wait_for_end(ada, chat, edited.json["turn"])
+    response = await ada.post(f"/api/v1/chats/{chat}/turns/{turn}/edit", body)
+    assert response.status == 202, response.text
+    events = await wait_for_end(ada, chat, response.json["turn"])
     assert [each.body["text"] for each in events if each.name == "said"] == ["image: yes"]
     old, new = await of_kind(ada, chat, "user")
     assert [each["name"] for each in old["body"]["attachments"]] == ["x.gif"]
@@ -225,8 +225,8 @@ async def test_only_its_owner_reads_sends_or_deletes_an_attachment(yard: Any) ->
     assert not result.body["ok"]
     assert "hers" not in result.body["text"]
     assert (await yard.client().get(f"/api/v1/attachments/{id}")).status == 401
-    guessed = id[:-1] + ("0" if id[-1] != "0" else "1")
-    assert (await ada.token.get(f"/api/v1/attachments/{guessed}")).status == 404
+    wrong_id = id[:-1] + ("0" if id[-1] != "0" else "1")
+    assert (await ada.token.get(f"/api/v1/attachments/{wrong_id}")).status == 404
     assert (await ada.token.get(f"/api/v1/attachments/{id}")).text == "hers"
 
 
@@ -279,12 +279,12 @@ async def test_a_file_of_100_mb_is_refused_from_its_head(yard: Any) -> None:
 
 async def test_a_file_without_a_declared_length_is_refused_at_the_limit_and_leaves_nothing(yard: Any) -> None:
     ada = (await yard.person("ada")).token
-    sent = 0
+    byte_count = 0
 
     async def endless() -> AsyncIterator[bytes]:
-        nonlocal sent
+        nonlocal byte_count
         while True:
-            sent += 65_536
+            byte_count += 65_536
             yield b"x" * 65_536
 
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -294,14 +294,14 @@ async def test_a_file_without_a_declared_length_is_refused_at_the_limit_and_leav
     except aiohttp.ClientError:
         # The connection is closed while the client still sends.
         pass
-    assert sent < 30_000_000
+    assert byte_count < 30_000_000
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 40_000
     async with asyncio.timeout(30):
         while await count_rows(yard) != (0, 0):
             await asyncio.sleep(0.01)
 
 
-REFUSED = [
+REFUSED_FILES = [
     ("empty.txt", b"", "“empty.txt” is empty"),
     ("page.png", b"<html>not a picture</html>", "is not a PNG, JPEG, GIF or WebP image, despite its name"),
     ("half.png", b"\x89PNG\r\n\x1a\nbut not more", "is not a PNG, JPEG, GIF or WebP image"),
@@ -314,7 +314,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("name", "data", "fault"), REFUSED, ids=[each[0] for each in REFUSED])
+@pytest.mark.parametrize(("name", "data", "fault"), REFUSED_FILES, ids=[each[0] for each in REFUSED_FILES])
 async def test_a_file_that_no_model_could_use_is_refused_with_the_reason(
     yard: Any, name: str, data: bytes, fault: str
 ) -> None:
@@ -326,13 +326,13 @@ async def test_a_file_that_no_model_could_use_is_refused_with_the_reason(
     assert await count_rows(yard) == (0, 0)
 
 
-async def test_a_picture_is_not_decoded_whatever_dimensions_it_claims(yard: Any) -> None:
+async def test_a_picture_is_not_decoded_at_any_declared_size(yard: Any) -> None:
     answer = await upload((await yard.person("ada")).token, "bomb.png", png(2**31 - 1, 2**31 - 1))
     assert (answer.status, answer.json["mime"]) == (201, "image/png")
 
 
 @pytest.mark.parametrize(
-    ("name", "stored"),
+    ("name", "stored_name"),
     [
         ("../../etc/passwd", "passwd"),
         ("C:\\Users\\ada\\notes.txt", "notes.txt"),
@@ -345,10 +345,10 @@ async def test_a_picture_is_not_decoded_whatever_dimensions_it_claims(yard: Any)
     ],
 )
 async def test_a_file_name_has_no_folders_and_no_invisible_characters(
-    yard: Any, name: str, stored: str
+    yard: Any, name: str, stored_name: str
 ) -> None:
     answer = await upload((await yard.person("ada")).token, name, b"text")
-    assert (answer.status, answer.json["name"]) == (201, stored)
+    assert (answer.status, answer.json["name"]) == (201, stored_name)
 
 
 async def test_a_message_has_at_most_twenty_attachments(yard: Any) -> None:
@@ -364,22 +364,22 @@ async def test_a_message_has_at_most_twenty_attachments(yard: Any) -> None:
 
 async def test_a_chat_that_is_deleted_meanwhile_loses_nothing_but_itself(yard: Any) -> None:
     ada = (await yard.person("ada")).token
-    gone, id = await begin(ada), await attach(ada, "x.txt", b"text")
-    await ada.delete(f"/api/v1/chats/{gone}")
-    assert (await send(ada, gone, "Hello", id)).status == 404
+    deleted_chat, id = await begin(ada), await attach(ada, "x.txt", b"text")
+    await ada.delete(f"/api/v1/chats/{deleted_chat}")
+    assert (await send(ada, deleted_chat, "Hello", id)).status == 404
     assert (await send(ada, await begin(ada), "Hello", id)).status == 202
 
 
 async def test_an_upload_beyond_the_quota_is_refused_and_leaves_nothing(open_site: Opening) -> None:
     local = await open_site(people_mode="password", attachment_bytes_limit=1_000_000)
     ada = (await local.person("ada")).token
-    kept = await attach(ada, "kept.txt", b"x" * 900_000)
+    kept_attachment = await attach(ada, "kept.txt", b"x" * 900_000)
     for size in (200_000, 900_000):
         answer = await upload(ada, "more.txt", b"x" * size)
         assert answer.status == 409, answer.text
         assert "attachment_bytes_limit" in answer.json["hint"]
     assert await count_rows(local) == (1, 4)
-    assert (await ada.delete(f"/api/v1/attachments/{kept}")).status == 204
+    assert (await ada.delete(f"/api/v1/attachments/{kept_attachment}")).status == 204
     await attach(ada, "more.txt", b"x" * 200_000)
 
 
@@ -406,13 +406,13 @@ async def test_only_a_body_of_bytes_is_accepted(yard: Any) -> None:
 async def test_an_upload_cut_off_by_kill_9_leaves_one_row_that_expires(serve: Starting) -> None:
     from toolyard.store import Database
 
-    served = await serve()
-    half = Upload(served, "/api/v1/attachments?name=x.txt", 5_000_000)
+    site = await serve()
+    half = Upload(site, "/api/v1/attachments?name=x.txt", 5_000_000)
     half.head = half.head.replace(b"application/json\r\nAccept", b"application/octet-stream\r\nAccept")
     await half.open()
     await half.send(b"x" * 1_000_000)
     now = 0.0
-    watching = await Database.open(served.data, url=None, secret_key=None, clock=lambda: now)
+    watching = await Database.open(site.data, url=None, secret_key=None, clock=lambda: now)
 
     async def rows() -> tuple[int, float | None]:
         query = select(func.count(), func.max(attachments.c.expires_at))
@@ -421,8 +421,8 @@ async def test_an_upload_cut_off_by_kill_9_leaves_one_row_that_expires(serve: St
     async with asyncio.timeout(30):
         while not (await rows())[0]:
             await asyncio.sleep(0.05)
-    served.signal(9)
-    await served.ended()
+    site.signal(9)
+    await site.ended()
     half.close()
     count, expires_at = await rows()
     assert count == 1
@@ -473,9 +473,9 @@ async def test_a_refused_file_leaves_the_text_and_the_other_files_in_the_form(ya
         r"<[^>]+>|\s+", " ", answer.text
     ).replace("  ", " ")
     assert "Look at these" in answer.text
-    kept = re.findall(r'name="attachment" value="(f[0-9a-f]+)"', answer.text)
-    assert len(kept) == 1
-    again = await form(ada.browser, "/ui/chat", "say ok", model="fake", attachment=kept[0])
+    matches = re.findall(r'name="attachment" value="(f[0-9a-f]+)"', answer.text)
+    assert len(matches) == 1
+    again = await form(ada.browser, "/ui/chat", "say ok", model="fake", attachment=matches[0])
     assert again.status == 303, again.text
 
 

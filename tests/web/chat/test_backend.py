@@ -39,7 +39,7 @@ def model(model_program: ListeningProgram) -> str:
     return model_program.url
 
 
-async def test_in_the_mode_none_the_owner_is_whoever_sits_there(
+async def test_in_the_mode_none_the_owner_is_the_local_user(
     open_site: Opening, model: str, tmp_path: Path
 ) -> None:
     config = {"s": chat_server(tmp_path / "journal")}
@@ -73,16 +73,16 @@ async def test_calls_of_a_chat_are_written_down_with_the_owners_name(
     )
     await over(services, ann.id, chat.id, await services.chats.send(ann.id, chat.id, "call s_look {}\nthen"))
     async with asyncio.timeout(30):
-        found: Sequence[Any] = ()
-        while len(found) < 2:
+        tools: Sequence[Any] = ()
+        while len(tools) < 2:
             await asyncio.sleep(0.02)
-            found = await services.database.audit.entries(
+            tools = await services.database.audit.entries(
                 before=None, limit=50, action="tool.call", actor=None
             )
-    assert {(each.actor, each.actor_name, each.target) for each in found} == {(ann.id, "Ann", "s/look")}
+    assert {(each.actor, each.actor_name, each.target) for each in tools} == {(ann.id, "Ann", "s/look")}
 
 
-async def test_who_is_gone_or_disabled_has_no_chats_any_more(
+async def test_deleted_and_disabled_users_have_no_chats_any_more(
     open_site: Opening, model: str, tmp_path: Path
 ) -> None:
     local = await open_site({}, models={"fake": fake_model(model)}, people_mode="password")
@@ -106,9 +106,9 @@ async def test_an_agent_that_is_not_there_is_named_with_those_that_are(
 ) -> None:
     agent = Agent("careful", "Careful", bundles=("nothing",))
     local = await open_site({}, models={"fake": fake_model(model)}, agents=[agent])
-    with pytest.raises(ChatRefused) as caught:
+    with pytest.raises(ChatRefused) as exc_info:
         await local.services.chats.create("local", agent="bold")
-    assert caught.value.hint == "available agents: careful"
+    assert exc_info.value.hint == "available agents: careful"
     with pytest.raises(ChatRefused, match="agent 'careful': unknown bundle 'nothing'"):
         await local.services.chats.create("local", agent="careful")
 
@@ -127,6 +127,6 @@ async def test_turns_that_run_end_when_the_site_does(open_site: Opening, model: 
 async def test_one_tool_of_a_chat_is_found_as_it_is_in_the_whole_list(local_site: InProcessApp) -> None:
     chats = local_site.services.chats
     tools = await chats.list_tools("local", None)
-    (wanted,) = [each for each in tools if each.name == "demo_weekday"]
-    assert await chats.find_tool("local", None, "demo_weekday") == wanted
+    (weekday_tool,) = [each for each in tools if each.name == "demo_weekday"]
+    assert await chats.find_tool("local", None, "demo_weekday") == weekday_tool
     assert await chats.find_tool("local", None, "missing") is None

@@ -34,12 +34,12 @@ async def outcome(client: Any, name: str, **arguments: Any) -> Any:
 
 async def test_a_chat_reads_a_file_and_nothing_beside_it(local_site: Any) -> None:
     client = local_site.client()
-    told = await outcome(client, "view_file", path="notes.txt")
-    assert told["ok"] is True
-    assert told["text"].endswith("\n1\tfirst\n2\tsecond")
-    refused = await outcome(client, "view_file", path="../secret.txt")
-    assert refused["ok"] is False
-    assert refused["text"] == "'../secret.txt' points outside the workspace"
+    file_text = await outcome(client, "view_file", path="notes.txt")
+    assert file_text["ok"] is True
+    assert file_text["text"].endswith("\n1\tfirst\n2\tsecond")
+    refusal = await outcome(client, "view_file", path="../secret.txt")
+    assert refusal["ok"] is False
+    assert refusal["text"] == "'../secret.txt' points outside the workspace"
 
 
 async def test_they_stand_in_one_list_with_the_others(local_site: Any) -> None:
@@ -62,6 +62,6 @@ async def test_a_call_is_written_down_like_any_other(local_site: Any) -> None:
     await outcome(client, "list_dir")
     async with asyncio.timeout(30):
         # Calls are written down a moment later, many at a time.
-        while not (found := (await client.get("/api/v1/audit?action=tool.call")).json["items"]):
+        while not (items := (await client.get("/api/v1/audit?action=tool.call")).json["items"]):
             await asyncio.sleep(0.02)
-    assert [each["target"] for each in found] == ["@native/list_dir"]
+    assert [each["target"] for each in items] == ["@native/list_dir"]

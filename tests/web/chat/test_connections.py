@@ -42,29 +42,29 @@ async def test_a_sign_in_that_ends_in_a_chat_is_seen_on_the_page(
     async with aiohttp.ClientSession() as session:
         token = await signed_in(session, program, services, ann) if kind == "header" else None
         value = None if token is None else f"Bearer {token}"
-        given = InstanceDraft(server.id, slug="there", value=value)
-        instance = await services.registry.create_instance(ann.user.id, given)
+        instance_draft = InstanceDraft(server.id, slug="there", value=value)
+        instance = await services.registry.create_instance(ann.user.id, instance_draft)
         if kind == "oauth":
-            begun = await ann.browser.post(f"/api/v1/instances/{instance.id}/connect")
-            await ann.browser.get(await agreed(session, begun.json["url"]))
+            response = await ann.browser.post(f"/api/v1/instances/{instance.id}/connect")
+            await ann.browser.get(await agree_to_sign_in(session, response.json["url"]))
 
-        async def shown() -> str:
+        async def read_instance_state() -> str:
             return (await ann.token.get(f"/api/v1/instances/{instance.id}")).json["status"]["state"]
 
-        await shown()
+        await read_instance_state()
         chat = Caller(ann.user.principal, chat="one")
         assert (await services.core.call_path.call(ToolCall(WHOAMI), chat)).text == "somebody"
-        assert await shown() == InstanceState.READY
-        for what in ("access", "refresh"):
-            await session.post(f"{program}/forget?what={what}")
+        assert await read_instance_state() == InstanceState.READY
+        for token_kind in ("access", "refresh"):
+            await session.post(f"{program}/forget?what={token_kind}")
         with pytest.raises(SignInNeeded):
             await services.core.call_path.call(ToolCall(WHOAMI), chat)
-    assert await shown() == InstanceState.NEEDS_REAUTH
+    assert await read_instance_state() == InstanceState.NEEDS_REAUTH
     page = await ann.browser.get("/ui/mcp")
     assert "Needs sign-in again" in page.text
 
 
-async def agreed(session: aiohttp.ClientSession, url: str) -> str:
+async def agree_to_sign_in(session: aiohttp.ClientSession, url: str) -> str:
     async with session.get(url, allow_redirects=False) as response:
         return "/ui/" + response.headers["Location"].partition("/ui/")[2]
 
@@ -74,8 +74,8 @@ async def signed_in(session: aiohttp.ClientSession, program: str, services: Any,
     draft = ServerDraft("Else", f"{program}/mcp", private_addresses=True, choices=(ChoiceDraft("oauth"),))
     server = await services.registry.add_server(draft)
     other = await services.registry.create_instance(ann.user.id, InstanceDraft(server.id, slug="else"))
-    begun = await ann.browser.post(f"/api/v1/instances/{other.id}/connect")
-    await ann.browser.get(await agreed(session, begun.json["url"]))
-    kept = await services.database.auth.get_grant(other.grant_key)
+    response = await ann.browser.post(f"/api/v1/instances/{other.id}/connect")
+    await ann.browser.get(await agree_to_sign_in(session, response.json["url"]))
+    grant = await services.database.auth.get_grant(other.grant_key)
     await services.registry.delete_instance(ann.user.id, other.id)
-    return kept.access_token
+    return grant.access_token

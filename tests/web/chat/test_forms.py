@@ -63,24 +63,24 @@ class ChatFormSite:
         page = page or await self.browser.get("/ui/chat")
         return await self.browser.send(page, page.form_with("text"), {"text": text, **more})
 
-    async def press(self, page: ScriptlessPage, **named: str) -> ScriptlessPage:
+    async def press(self, page: ScriptlessPage, **button_name: str) -> ScriptlessPage:
         """Press a button that belongs to the form at the page's end, by its text or value."""
         for button in page.root.all("button", form="action-form"):
-            if named["value"] == button.attrs.get("value"):
+            if button_name["value"] == button.attrs.get("value"):
                 pairs = [
                     *page.fields(page.root.one("form", id="action-form")),
                     (button.attrs["name"], button.attrs["value"]),
                 ]
                 return await self.browser.go("POST", button.attrs["formaction"], pairs, {})
-        raise AssertionError(f"no button {named}")
+        raise AssertionError(f"no button {button_name}")
 
 
 @pytest.fixture
 async def yard(
     open_site: Opening, model_program: ListeningProgram, demo: dict[str, Any], tmp_path: Path
 ) -> ChatFormSite:
-    asking = {**demo, "args": ["-I", "-S", str(CHAT_SERVER), str(tmp_path / "journal")]}
-    servers = {"demo": {**demo, "label": "Demo"}, "playground": PLAYGROUND, "asking": asking}
+    asking_server = {**demo, "args": ["-I", "-S", str(CHAT_SERVER), str(tmp_path / "journal")]}
+    servers = {"demo": {**demo, "label": "Demo"}, "playground": PLAYGROUND, "asking": asking_server}
     local = await open_site(
         servers, models=models_at(model_program.url), agents=[RESEARCHER], write_tools="ask"
     )
@@ -130,15 +130,15 @@ async def test_nothing_at_all_is_not_sent(yard: ChatFormSite, text: str) -> None
 
 
 @pytest.mark.filterwarnings("ignore:Sending a large body")
-async def test_as_many_characters_as_the_page_takes_can_be_sent_whatever_they_are(yard: ChatFormSite) -> None:
+async def test_any_text_of_the_maximum_length_can_be_sent(yard: ChatFormSite) -> None:
     page = await yard.say("say Read.\n" + "字" * (200_000 - 10))
     assert page.status == 200
     [chat] = await yard.local.services.chats.list("local")
-    [begun] = await yard.local.services.chats.list_events("local", chat.id, limit=1)
-    assert len(begun.body["text"]) == 200_000
+    [event] = await yard.local.services.chats.list_events("local", chat.id, limit=1)
+    assert len(event.body["text"]) == 200_000
 
 
-async def test_what_was_written_is_kept_when_it_cannot_be_sent(yard: ChatFormSite) -> None:
+async def test_text_is_kept_when_it_cannot_be_sent(yard: ChatFormSite) -> None:
     page = await yard.say("Some long thoughts", model="gone:nothing")
     assert page.status >= 400
     assert page.value("text") == "Some long thoughts"
@@ -146,7 +146,7 @@ async def test_what_was_written_is_kept_when_it_cannot_be_sent(yard: ChatFormSit
     assert (await yard.local.services.chats.list("local")) == []
 
 
-async def test_what_was_chosen_is_kept_when_it_cannot_be_sent(yard: ChatFormSite) -> None:
+async def test_choices_are_kept_when_they_cannot_be_sent(yard: ChatFormSite) -> None:
     page = await yard.say("", agent="researcher", model="fake")
     assert page.status == 409
     assert page.value("agent") == "researcher"
@@ -205,16 +205,16 @@ async def test_the_second_of_two_tabs_that_edit_a_message_gets_the_newer_version
     chat = page.path.split("#")[0]
     forms = [await yard.browser.get(f"{chat}?edit=1") for _ in range(2)]
     await yard.settled(await yard.say("say First tab.", forms[0]), is_at("2 of 2"))
-    refused = await yard.say("say Second tab.", forms[1])
-    check(refused)
-    assert (refused.status, refused.value("text")) == (409, "say Second tab.")
+    refusal = await yard.say("say Second tab.", forms[1])
+    check(refusal)
+    assert (refusal.status, refusal.value("text")) == (409, "say Second tab.")
     assert (
         "This message has been changed since you opened it. Its newer version is: “say First tab.”."
-        in refused.text
+        in refusal.text
     )
-    assert "Your text is kept. Send it again to replace the newer version, or cancel." in refused.text
-    assert bubbles(refused) == ["say First tab."]
-    page = await yard.say("say Second tab.", refused)
+    assert "Your text is kept. Send it again to replace the newer version, or cancel." in refusal.text
+    assert bubbles(refusal) == ["say First tab."]
+    page = await yard.say("say Second tab.", refusal)
     page = await yard.settled(page, is_at("3 of 3"))
     assert bubbles(page) == ["say Second tab."]
 
@@ -224,10 +224,10 @@ async def test_an_edit_in_a_chat_that_is_busy_or_gone_ends_clearly(yard: ChatFor
     chat = page.path.split("#")[0]
     form = await yard.browser.get(f"{chat}?edit=1")
     await yard.say("say Two.\nhold", page)
-    refused = await yard.say("say Other.", form)
-    assert (refused.status, refused.value("text")) == (409, "say Other.")
-    assert "A turn is already running" in refused.text
-    assert "Editing a message" in refused.text
+    refusal = await yard.say("say Other.", form)
+    assert (refusal.status, refusal.value("text")) == (409, "say Other.")
+    assert "A turn is already running" in refusal.text
+    assert "Editing a message" in refusal.text
     await yard.press(await yard.browser.get(chat), value="stop")
     for value, status in (("choose 99", 404), ("choose", 404), ("retry x", 409), ("edit 99", 404)):
         data = [*page.fields(page.root.one("form", id="action-form")), ("do", value), ("text", "x")]
@@ -236,8 +236,11 @@ async def test_an_edit_in_a_chat_that_is_busy_or_gone_ends_clearly(yard: ChatFor
         check(answer)
     assert (await yard.browser.get(f"{chat}?edit=99")).status == 404
     await yard.local.services.chats.delete("local", chat.split("/")[-1])
-    gone = await yard.say("say Other.", form)
-    assert (gone.status, "Chat not found" in gone.text or "chat not found" in gone.text) == (404, True)
+    missing_page = await yard.say("say Other.", form)
+    assert (
+        missing_page.status,
+        "Chat not found" in missing_page.text or "chat not found" in missing_page.text,
+    ) == (404, True)
 
 
 async def test_a_turn_is_stopped(yard: ChatFormSite) -> None:
@@ -356,8 +359,8 @@ async def test_approvals_are_answered_on_their_page_and_taken_back(yard: ChatFor
         lambda each: "- bread" in each.text and each.text.count("Again.") > 1,
     )
     assert "You approved this call" in page.text
-    gone = await yard.browser.press(after, revoke.attrs["formaction"])
-    assert "No standing approvals" in gone.text
+    missing_page = await yard.browser.press(after, revoke.attrs["formaction"])
+    assert "No standing approvals" in missing_page.text
     page = await yard.say('call playground_note {"text": "more"}', again)
     await yard.settled(page, lambda each: "Needs approval" in each.text)
     twice = await yard.browser.press(after, revoke.attrs["formaction"])
@@ -378,17 +381,19 @@ def question(page: ScriptlessPage) -> tuple[PageElement, list[str]]:
     return form, [name for name, _ in page.fields(form) if re.match(r"q\d", name)]
 
 
-async def test_a_reply_that_lacks_something_is_shown_again_with_what_was_typed(yard: ChatFormSite) -> None:
+async def test_an_incomplete_reply_is_shown_again_with_its_values(yard: ChatFormSite) -> None:
     page = await yard.say("call playground_greet {}\nthen\nsay Greeted.")
     page = await yard.settled(page, lambda each: "is asking" in each.text)
     form, (name, language) = question(page)
-    refused = await yard.browser.send(page, form, {name: " ", language: '"de"'}, press=("reply", "accept"))
-    assert refused.status == 422
-    check(refused)
-    assert "is required" in refused.error(name)
-    form, _ = question(refused)
-    assert dict(refused.fields(form))[language] == '"de"'
-    page = await yard.browser.send(refused, form, {name: "Ada"}, press=("reply", "accept"))
+    refused_page = await yard.browser.send(
+        page, form, {name: " ", language: '"de"'}, press=("reply", "accept")
+    )
+    assert refused_page.status == 422
+    check(refused_page)
+    assert "is required" in refused_page.error(name)
+    form, _ = question(refused_page)
+    assert dict(refused_page.fields(form))[language] == '"de"'
+    page = await yard.browser.send(refused_page, form, {name: "Ada"}, press=("reply", "accept"))
     assert "Hallo, Ada!" in (await yard.settled(page)).text
 
 
@@ -413,22 +418,24 @@ async def test_a_reply_can_be_declined(yard: ChatFormSite) -> None:
     assert "You declined." in page.text
 
 
-async def test_a_server_asks_to_open_a_page_and_the_person_sees_whose_it_is(yard: ChatFormSite) -> None:
+async def test_a_server_asks_to_open_a_page_and_the_person_sees_its_host(yard: ChatFormSite) -> None:
     page = await yard.say('call asking_ask {"url": "https://evil.test:8443/x?y=1"}\nthen\nsay Ok.')
     page = await yard.settled(page, lambda each: "asks you to open a page" in each.text)
-    asked = page.root.one("section", class_="question")
-    assert "This opens evil.test." in asked.text
-    link = asked.one("a", target="_blank")
+    question_section = page.root.one("section", class_="question")
+    assert "This opens evil.test." in question_section.text
+    link = question_section.one("a", target="_blank")
     assert link.attrs["href"] == "https://evil.test:8443/x?y=1"
     assert link.attrs["rel"] == "noopener noreferrer nofollow"
-    page = await yard.settled(await yard.browser.send(page, asked.one("form"), press=("reply", "accept")))
+    page = await yard.settled(
+        await yard.browser.send(page, question_section.one("form"), press=("reply", "accept"))
+    )
     assert '"action": "accept"' in page.text
 
 
 @pytest.mark.parametrize(
     "url", ["javascript:alert(1)", "data:text/html,x", "//evil.test", "https://", "file:///x"]
 )
-async def test_an_address_that_is_no_page_is_only_shown(yard: ChatFormSite, url: str) -> None:
+async def test_an_address_that_is_not_a_page_is_only_shown(yard: ChatFormSite, url: str) -> None:
     page = await yard.say(f'call asking_ask {{"url": "{url}"}}\nthen\nsay Ok.')
     page = await yard.settled(page, lambda each: "Working" not in each.text or "asks you" in each.text)
     assert not [
@@ -437,17 +444,19 @@ async def test_an_address_that_is_no_page_is_only_shown(yard: ChatFormSite, url:
 
 
 @pytest.mark.parametrize(
-    ("reply", "said"), [("accept", "You said: Be brief and kind"), ("decline", "did not")]
+    ("reply", "confirmation"), [("accept", "You said: Be brief and kind"), ("decline", "did not")]
 )
 async def test_a_server_that_wants_the_model_is_allowed_or_not(
-    yard: ChatFormSite, reply: str, said: str
+    yard: ChatFormSite, reply: str, confirmation: str
 ) -> None:
     page = await yard.say('call asking_think {"text": "Be brief and kind"}\nthen\nsay Ok.')
     page = await yard.settled(page, lambda each: "wants to use your model" in each.text)
-    asked = page.root.one("section", class_="question")
-    assert "Be brief and kind" in asked.one("pre").text
-    page = await yard.settled(await yard.browser.send(page, asked.one("form"), press=("reply", reply)))
-    assert said in page.root.one("article", class_="tool-card").text
+    question_section = page.root.one("section", class_="question")
+    assert "Be brief and kind" in question_section.one("pre").text
+    page = await yard.settled(
+        await yard.browser.send(page, question_section.one("form"), press=("reply", reply))
+    )
+    assert confirmation in page.root.one("article", class_="tool-card").text
 
 
 # Cost.
@@ -558,9 +567,12 @@ async def test_without_a_model_the_page_is_the_console(console: ChatFormSite) ->
     assert page.h1 == "Run a tool"
     assert not page.root.all("textarea", name="text")
     assert page.root.one("div", id="greeting").one("a", href="/ui/admin/models/new").text == "add one"
-    found = await console.browser.get("/ui/chat/console?find=which+day+of+the+week")
+    response = await console.browser.get("/ui/chat/console?find=which+day+of+the+week")
     assert (
-        found.root.one("ul", class_="tool-choices").all("a")[0].attrs["href"].endswith("?tool=demo_weekday")
+        response.root.one("ul", class_="tool-choices")
+        .all("a")[0]
+        .attrs["href"]
+        .endswith("?tool=demo_weekday")
     )
     tool = await console.browser.get("/ui/chat/console?tool=demo_weekday")
     page = await console.browser.send(tool, tool.form_with("tool"), {"arg-0": "2026-07-28"})
@@ -573,7 +585,7 @@ async def test_without_a_model_the_page_is_the_console(console: ChatFormSite) ->
     assert again.value("arg-0") == "2026-07-28"
 
 
-async def test_without_a_model_somebody_who_cannot_add_one_is_told_who_can(
+async def test_without_a_model_a_user_is_told_to_ask_an_admin(
     password_site: InProcessApp,
 ) -> None:
     ann = ScriptlessBrowser((await password_site.person("ann")).browser)
@@ -588,8 +600,8 @@ async def test_a_nested_form_grows_and_is_run(console: ChatFormSite) -> None:
     city = next(name for name, text in names.items() if text == "city")
     stops = city.split("-e")[0]
     form = page.form_with("tool")
-    typed = {"arg-0": "2026-12-24", city: "Oslo", city.removesuffix("0") + "1": "2"}
-    page = await console.browser.send(page, form, typed, press=("form-add", stops))
+    form_values = {"arg-0": "2026-12-24", city: "Oslo", city.removesuffix("0") + "1": "2"}
+    page = await console.browser.send(page, form, form_values, press=("form-add", stops))
     assert page.status == 200
     assert page.value(city) == "Oslo"
     second = city.replace("-e0-", "-e1-")
@@ -603,7 +615,7 @@ async def test_a_nested_form_grows_and_is_run(console: ChatFormSite) -> None:
     assert "home 2026-12-27" in page.text
 
 
-async def test_what_was_filled_in_is_kept_when_the_tool_cannot_be_run(console: ChatFormSite) -> None:
+async def test_form_values_are_kept_when_the_tool_cannot_be_run(console: ChatFormSite) -> None:
     page = await console.browser.get("/ui/chat/console?tool=demo_count")
     page = await console.browser.send(page, page.form_with("tool"), {"arg-0": str(2**70)})
     assert page.status == 409
@@ -633,11 +645,11 @@ async def test_a_tool_that_there_is_not_is_told(console: ChatFormSite) -> None:
 async def test_chats_are_found_renamed_and_deleted(yard: ChatFormSite) -> None:
     one = await yard.settled(await yard.say("say Cucumbers."))
     two = await yard.settled(await yard.say("say Pumpkins."))
-    found = await yard.browser.get(f"{one.path}?q=pumpkins")
+    response = await yard.browser.get(f"{one.path}?q=pumpkins")
     links = [
         each.attrs["href"]
-        for each in found.root.one("div", id="chat-list").all("a", aria_current="page")
-        or found.root.one("div", id="chat-list").all("a")
+        for each in response.root.one("div", id="chat-list").all("a", aria_current="page")
+        or response.root.one("div", id="chat-list").all("a")
     ]
     assert two.path in links
     assert one.path not in links
@@ -650,11 +662,11 @@ async def test_chats_are_found_renamed_and_deleted(yard: ChatFormSite) -> None:
     assert page.path == "/ui/chat"
     assert "was deleted" in page.flash
     assert (await yard.browser.get(one.path)).status == 404
-    exported = await yard.browser.client.get(
+    export = await yard.browser.client.get(
         next(each.attrs["href"] for each in two.root.all("a") if "export" in each.attrs["href"])
     )
-    assert exported.text.startswith("# ")
-    assert "Pumpkins." in exported.text
+    assert export.text.startswith("# ")
+    assert "Pumpkins." in export.text
 
 
 async def long_chat(yard: ChatFormSite, turns: int) -> str:
@@ -663,18 +675,18 @@ async def long_chat(yard: ChatFormSite, turns: int) -> str:
     chat = await services.chats.create("local", title="Long")
     store = services.database.chats
     for number in range(turns):
-        begun = [
+        first_events = [
             NewChatEvent(
                 Kind.USER, {"text": f"Question {number}", "model": None, "agent": None, "again": None}
             )
         ]
-        said = {"text": f"Answer {number}", "reasoning": "", "model": "fake", "calls": 0}
+        message_body = {"text": f"Answer {number}", "reasoning": "", "model": "fake", "calls": 0}
         end = {"why": "done", "error": None, "hint": None, "seconds": 0.1}
-        assert await store.claim(chat.id, "r", TurnState.IDLE, begun, new_turn=True) is not None
+        assert await store.claim(chat.id, "r", TurnState.IDLE, first_events, new_turn=True) is not None
         await store.append(
             chat.id,
             "r",
-            [NewChatEvent(Kind.MODEL_MESSAGE, said, "step-1"), NewChatEvent(Kind.END, end)],
+            [NewChatEvent(Kind.MODEL_MESSAGE, message_body, "step-1"), NewChatEvent(Kind.END, end)],
             next_state=TurnState.IDLE,
         )
     return chat.id
@@ -684,14 +696,14 @@ async def test_a_long_chat_opens_at_its_end_and_has_the_rest_on_demand(yard: Cha
     chat = await long_chat(yard, 95)
     page = await yard.browser.get(f"/ui/chat/{chat}")
     check(page)
-    shown = [each.text for each in page.root.all("div", class_="bubble")]
-    assert shown == [f"Question {number}" for number in range(87, 95)]
-    seen = shown
+    texts = [each.text for each in page.root.all("div", class_="bubble")]
+    assert texts == [f"Question {number}" for number in range(87, 95)]
+    shown_before = texts
     while links := [each for each in page.root.all("a") if "data-earlier" in each.attrs]:
         page = await yard.browser.get(links[0].attrs["href"])
         check(page)
-        seen = [each.text for each in page.root.all("div", class_="bubble")] + seen
-    assert seen == [f"Question {number}" for number in range(95)]
+        shown_before = [each.text for each in page.root.all("div", class_="bubble")] + shown_before
+    assert shown_before == [f"Question {number}" for number in range(95)]
 
 
 async def test_a_long_result_shows_its_head_and_the_rest_on_demand(yard: ChatFormSite) -> None:

@@ -37,7 +37,7 @@ async def yard(open_site: Opening, model_program: ListeningProgram) -> Any:
     return local
 
 
-def described(answer: Any) -> str:
+def read_text(answer: Any) -> str:
     return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", answer.text)).split())
 
 
@@ -50,32 +50,34 @@ async def insert(client: Any, kind: str, server: str, name: str, *values: str, *
     return await client.post("/ui/chat/insert", data=fields, **options)
 
 
-def inserted(answer: Any) -> str:
-    found = re.search(r'name="attachment" value="(f[0-9a-f]+)"', answer.text)
-    assert found is not None, answer.text
-    return found[1]
+def read_inserted_id(answer: Any) -> str:
+    match = re.search(r'name="attachment" value="(f[0-9a-f]+)"', answer.text)
+    assert match is not None, answer.text
+    return match[1]
 
 
 async def test_a_prompt_is_found_completed_and_sent_with_its_text(yard: Any) -> None:
     ada = await yard.person("ada")
-    listed = await ada.browser.get("/ui/chat/insert?kind=prompt&q=complet")
-    assert "Prompt of Everything" in described(listed)
-    (link,) = re.findall(r'href="(/ui/chat/insert/form[^"]+)"', listed.text)
+    response = await ada.browser.get("/ui/chat/insert?kind=prompt&q=complet")
+    assert "Prompt of Everything" in read_text(response)
+    (link,) = re.findall(r'href="(/ui/chat/insert/form[^"]+)"', response.text)
     form = await ada.browser.get(html.unescape(link))
     labels = re.findall(r'data-argument="([^"]+)"', form.text)
     assert labels == ["department", "name"]
     query = {"kind": "prompt", "server": "every", "name": "completable-prompt", "argument": "department"}
-    found = await ada.browser.get(f"/ui/chat/insert/complete?{urlencode({**query, 'argument-0': 'Eng'})}")
-    assert re.findall(r'value="([^"]*)"', found.text) == ["Engineering"]
+    found_response = await ada.browser.get(
+        f"/ui/chat/insert/complete?{urlencode({**query, 'argument-0': 'Eng'})}"
+    )
+    assert re.findall(r'value="([^"]*)"', found_response.text) == ["Engineering"]
     # Suggestions for the second argument depend on the first.
     query |= {"argument": "name", "argument-0": "Engineering", "argument-1": ""}
-    found = await ada.browser.get(f"/ui/chat/insert/complete?{urlencode(query)}")
-    assert "Alice" in found.text
+    found_response = await ada.browser.get(f"/ui/chat/insert/complete?{urlencode(query)}")
+    assert "Alice" in found_response.text
     answer = await insert(
         ada.browser, "prompt", "every", "completable-prompt", "Engineering", "Alice", headers=PART
     )
     assert answer.status == 200, answer.text
-    id = inserted(answer)
+    id = read_inserted_id(answer)
     chat = await begin(ada.token)
     assert (await send(ada.token, chat, "say Done", id)).status == 202
     await wait_for_end(ada.token, chat)
@@ -86,20 +88,20 @@ async def test_a_prompt_is_found_completed_and_sent_with_its_text(yard: Any) -> 
     assert "Engineering" in text
     assert "Alice" in text
     page = await ada.browser.get(f"/ui/chat/{chat}")
-    assert "Prompt of Everything" in described(page)
-    shown = await ada.browser.get(f"/ui/chat/attachments/{id}")
-    assert "Alice" in described(shown)
+    assert "Prompt of Everything" in read_text(page)
+    shown_response = await ada.browser.get(f"/ui/chat/attachments/{id}")
+    assert "Alice" in read_text(shown_response)
 
 
 async def test_a_resource_is_inserted_and_read_by_the_model_as_data(yard: Any) -> None:
     ada = await yard.person("ada")
-    listed = await ada.browser.get("/ui/chat/insert?kind=resource&q=architecture")
-    assert "Resource of Everything" in described(listed)
-    (link, *_) = re.findall(r'href="(/ui/chat/insert/form[^"]+)"', listed.text)
+    response = await ada.browser.get("/ui/chat/insert?kind=resource&q=architecture")
+    assert "Resource of Everything" in read_text(response)
+    (link, *_) = re.findall(r'href="(/ui/chat/insert/form[^"]+)"', response.text)
     form = (await ada.browser.get(html.unescape(link))).text
     name = re.search(r'name="name" value="([^"]+)"', form)
     assert name is not None
-    id = inserted(await insert(ada.browser, "resource", "every", name[1], headers=PART))
+    id = read_inserted_id(await insert(ada.browser, "resource", "every", name[1], headers=PART))
     chat = await begin(ada.token)
     script = f'call result_read {{"handle": "{id}", "length": 500}}\nthen\nsay Done'
     assert (await send(ada.token, chat, script, id)).status == 202
@@ -111,10 +113,10 @@ async def test_a_resource_is_inserted_and_read_by_the_model_as_data(yard: Any) -
 async def test_a_template_is_expanded_with_the_entered_values(yard: Any) -> None:
     ada = await yard.person("ada")
     answer = await insert(ada.browser, "resource", "bad", "bad://{which}", "a b/ä", headers=PART)
-    text = (await ada.token.get(f"/api/v1/attachments/{inserted(answer)}")).text
+    text = (await ada.token.get(f"/api/v1/attachments/{read_inserted_id(answer)}")).text
     assert text.endswith("bad://a%20b%2F%C3%A4")
-    listed = await ada.browser.get("/ui/chat/insert?kind=resource&q=bad")
-    assert "{?query*}" not in listed.text, "an operator that is not supported is not offered"
+    response = await ada.browser.get("/ui/chat/insert?kind=resource&q=bad")
+    assert "{?query*}" not in response.text, "an operator that is not supported is not offered"
 
 
 async def test_without_the_script_the_form_leads_back_to_the_message(yard: Any) -> None:
@@ -123,12 +125,12 @@ async def test_without_the_script_the_form_leads_back_to_the_message(yard: Any) 
     assert answer.status == 303, answer.text
     page = await ada.browser.get(answer.headers["location"].partition("#")[0])
     assert "simple" in page.text.lower()
-    assert inserted(page) in answer.headers["location"]
+    assert read_inserted_id(page) in answer.headers["location"]
 
 
 async def test_a_picture_of_a_server_is_a_picture(yard: Any) -> None:
     ada = await yard.person("ada")
-    id = inserted(await insert(ada.browser, "resource", "bad", "bad://picture", headers=PART))
+    id = read_inserted_id(await insert(ada.browser, "resource", "bad", "bad://picture", headers=PART))
     assert (await ada.token.get(f"/api/v1/attachments/{id}")).headers["content-type"] == "image/gif"
 
 
@@ -179,7 +181,7 @@ async def test_a_prompt_with_a_bad_picture_leaves_no_attachments(yard: Any) -> N
 
 
 @pytest.mark.parametrize(
-    ("kind", "name", "status", "told"),
+    ("kind", "name", "status", "error_text"),
     [
         ("prompt", "long", 502, "The prompt has 200,001 characters; the maximum is 200,000."),
         ("prompt", "empty", 502, "The prompt has no messages"),
@@ -192,13 +194,13 @@ async def test_a_prompt_with_a_bad_picture_leaves_no_attachments(yard: Any) -> N
         ("prompt", "unknown", 404, "the server no longer has this prompt"),
     ],
 )
-async def test_what_cannot_be_inserted_is_told_in_the_form(
-    yard: Any, kind: str, name: str, status: int, told: str
+async def test_a_failed_insert_is_reported_in_the_form(
+    yard: Any, kind: str, name: str, status: int, error_text: str
 ) -> None:
     ada = await yard.person("ada")
     answer = await insert(ada.browser, kind, "bad", name, headers=PART)
     assert answer.status == status, answer.text
-    assert told.lower() in described(answer).lower()
+    assert error_text.lower() in read_text(answer).lower()
     assert "<img src=x" not in answer.text
 
 
@@ -210,40 +212,40 @@ async def test_other_tasks_run_while_content_of_60_mb_is_decoded(yard: Any) -> N
     assert watch.longest_seconds < 0.15
 
 
-async def test_a_prompt_whose_server_is_gone_ends_in_a_clear_message(yard: Any) -> None:
+async def test_a_prompt_of_a_missing_server_ends_in_a_clear_message(yard: Any) -> None:
     ada = await yard.person("ada")
     for server in ("gone", "@someone/else", ""):
         answer = await insert(ada.browser, "prompt", server, "simple-prompt")
         assert answer.status == 404
         assert (
             "The server that offers this prompt was removed, or is not available in this chat."
-            in described(answer)
+            in read_text(answer)
         )
 
 
 async def test_words_of_a_server_are_escaped_bounded_and_visible(yard: Any) -> None:
     ada = await yard.person("ada")
     for path in ("kind=prompt&q=", "kind=resource&q=", "q=bad"):
-        listed = (await ada.browser.get(f"/ui/chat/insert?{path}")).text
-        assert "<img src=x" not in listed
-        assert "\u202e" not in listed
-        assert "&lt;img src=x" in listed
+        text = (await ada.browser.get(f"/ui/chat/insert?{path}")).text
+        assert "<img src=x" not in text
+        assert "\u202e" not in text
+        assert "&lt;img src=x" in text
     query = urlencode({"kind": "prompt", "server": "bad", "name": "markup"})
     form = (await ada.browser.get(f"/ui/chat/insert/form?{query}")).text
     assert "<img src=x" not in form
-    found = (await ada.browser.get(f"/ui/chat/insert/complete?{query}&argument=x&argument-0=y")).text
-    assert found.count("<option") <= 50
-    assert "<img src=x" not in found
-    assert "x" * 1_000 not in found
+    found_text = (await ada.browser.get(f"/ui/chat/insert/complete?{query}&argument=x&argument-0=y")).text
+    assert found_text.count("<option") <= 50
+    assert "<img src=x" not in found_text
+    assert "x" * 1_000 not in found_text
     answer = await insert(ada.browser, "prompt", "bad", "markup", "value", headers=PART)
-    shown = (await ada.browser.get(f"/ui/chat/attachments/{inserted(answer)}")).text
-    assert "<img src=x" not in shown
-    assert "\u202e" not in shown
+    shown_text = (await ada.browser.get(f"/ui/chat/attachments/{read_inserted_id(answer)}")).text
+    assert "<img src=x" not in shown_text
+    assert "\u202e" not in shown_text
 
 
 async def test_only_their_owner_sees_inserted_texts_and_chats(yard: Any) -> None:
     ada, bob = await yard.person("ada"), await yard.person("bob")
-    id = inserted(await insert(ada.browser, "prompt", "every", "simple-prompt", headers=PART))
+    id = read_inserted_id(await insert(ada.browser, "prompt", "every", "simple-prompt", headers=PART))
     assert (await bob.browser.get(f"/ui/chat/attachments/{id}")).status == 404
     chat = await begin(ada.token)
     assert (await bob.browser.get(f"/ui/chat/insert?chat={chat}")).status == 404
@@ -258,8 +260,8 @@ async def test_the_api_lists_prompts_and_resources_and_inserts_them(yard: Any) -
     ada = (await yard.person("ada")).token
     (prompt,) = (await ada.get("/api/v1/prompts?q=compare")).json["items"]
     assert (prompt["server"], prompt["name"], prompt["title"]) == ("bad", "pictures", "Compare")
-    (listed,) = (await ada.get("/api/v1/prompts?q=completable")).json["items"]
-    assert [each["name"] for each in listed["arguments"]] == ["department", "name"]
+    (item,) = (await ada.get("/api/v1/prompts?q=completable")).json["items"]
+    assert [each["name"] for each in item["arguments"]] == ["department", "name"]
     assert "bad://{which}" in {each["name"] for each in (await ada.get("/api/v1/resources")).json["items"]}
     body = {"server": "bad", "name": "pictures"}
     answer = await ada.post("/api/v1/prompts/insert", body)

@@ -8,12 +8,21 @@ from collections.abc import Iterator
 import pytest
 from playwright.async_api import Browser, Page, expect
 from tests.conftest import ProgramStarter
-from tests.web.chat.test_browser import MODEL, ChatYard, begin, ended, is_same_page, looking_at, say, turn
+from tests.web.chat.test_browser import (
+    MODEL,
+    ChatYard,
+    begin,
+    is_same_page,
+    looking_at,
+    say,
+    turn,
+    wait_for_turn_end,
+)
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytest.mark.timeout(400)]
 
 WINDOWS = 8
-UNTIL_STREAMED = """new Promise((resolve) => {
+WAIT_FOR_STREAM = """new Promise((resolve) => {
   const check = () => (chatStream.url.includes("wait=false") ? setTimeout(check, 100) : resolve());
   check();
 })"""
@@ -26,8 +35,10 @@ def yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChatYard]:
     (data / "toolyard.toml").write_text(
         f'[models.fake]\nmodel = "openai:fake-1"\nbase_url = "{model.url}/v1"\napi_key = "good"\n', "utf-8"
     )
-    served = programs(sys.executable, "-m", "toolyard", "--data-dir", data, "serve", "--port", "{port}")
-    yield ChatYard(served.url, model, {})
+    server_program = programs(
+        sys.executable, "-m", "toolyard", "--data-dir", data, "serve", "--port", "{port}"
+    )
+    yield ChatYard(server_program.url, model, {})
     programs.stop()
 
 
@@ -41,18 +52,18 @@ async def open_windows(page: Page, url: str, count: int) -> list[Page]:
 
 
 async def test_many_visible_chats_leave_connections_for_requests(chromium: Browser, yard: ChatYard) -> None:
-    async with looking_at(chromium, yard) as looking:
-        await begin(looking.page, "say First.")
-        await ended(looking.page)
-        pages = [looking.page, *await open_windows(looking.page, looking.page.url, WINDOWS - 1)]
-        (ninth,) = await open_windows(looking.page, f"{yard.url}/ui/chat", 1)
+    async with looking_at(chromium, yard) as context:
+        await begin(context.page, "say First.")
+        await wait_for_turn_end(context.page)
+        pages = [context.page, *await open_windows(context.page, context.page.url, WINDOWS - 1)]
+        (ninth,) = await open_windows(context.page, f"{yard.url}/ui/chat", 1)
         await begin(ninth, "say From the ninth.")
         await expect(turn(ninth).locator(".md")).to_have_text("From the ninth.")
-        await ended(ninth)
+        await wait_for_turn_end(ninth)
         # Each of them follows the chat, whether it has a stream or asks.
         await say(pages[-1], "say For all.")
         for page in pages:
-            await expect((await ended(page, 1)).locator(".md")).to_have_text("For all.")
+            await expect((await wait_for_turn_end(page, 1)).locator(".md")).to_have_text("For all.")
             assert await is_same_page(page)
         # Windows that are closed leave their streams to the others.
         for page in pages[:5]:
@@ -60,26 +71,26 @@ async def test_many_visible_chats_leave_connections_for_requests(chromium: Brows
         await say(ninth, "say Part one.", "hold", "say Part two.")
         await expect(turn(ninth).locator(".md").last).to_have_text("Part one.")
         yard.release()
-        await ended(ninth)
+        await wait_for_turn_end(ninth)
         for page in [*pages[5:], ninth]:
-            await page.evaluate(UNTIL_STREAMED)
+            await page.evaluate(WAIT_FOR_STREAM)
 
 
 async def test_many_visible_pages_leave_connections_for_requests(chromium: Browser, yard: ChatYard) -> None:
-    async with looking_at(chromium, yard) as looking:
-        post, headers = looking.page.request.post, {"Accept": "*/*"}
+    async with looking_at(chromium, yard) as context:
+        post, headers = context.page.request.post, {"Accept": "*/*"}
         server = {"name": "Brief", "url": "https://brief.example/mcp", "choices": [{"kind": "public"}]}
-        added = await (await post("/api/v1/servers", data=server, headers=headers)).json()
-        draft = {"server_id": added["id"], "slug": "brief"}
+        servers = await (await post("/api/v1/servers", data=server, headers=headers)).json()
+        draft = {"server_id": servers["id"], "slug": "brief"}
         instance = await (await post("/api/v1/instances", data=draft, headers=headers)).json()
-        pages = await open_windows(looking.page, f"{yard.url}/ui/mcp", WINDOWS)
+        pages = await open_windows(context.page, f"{yard.url}/ui/mcp", WINDOWS)
         row = f"#i-{instance['id']}"
         for page in pages:
             await expect(page.locator(row)).to_be_visible()
-        await begin(looking.page, "say From the ninth.")
-        await ended(looking.page)
+        await begin(context.page, "say From the ninth.")
+        await wait_for_turn_end(context.page)
         # Each of them follows the change, whether it has a stream or is refreshed.
-        assert (await looking.page.request.delete(f"/api/v1/instances/{instance['id']}", headers=headers)).ok
+        assert (await context.page.request.delete(f"/api/v1/instances/{instance['id']}", headers=headers)).ok
         for page in pages:
             await expect(page.locator(row)).to_have_count(0, timeout=30_000)
             assert await is_same_page(page)

@@ -47,15 +47,15 @@ class AllowedMarkupParser(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         assert tag in TAGS, tag
-        given = dict(attrs)
-        assert set(given) <= ATTRIBUTES.get(tag, set()), (tag, attrs)
-        if tag == "a" and "href" in given:
-            href = given["href"] or ""
+        attributes = dict(attrs)
+        assert set(attributes) <= ATTRIBUTES.get(tag, set()), (tag, attrs)
+        if tag == "a" and "href" in attributes:
+            href = attributes["href"] or ""
             assert re.match(r"(?i)https?://|mailto:", href), href
             self.links.append(href)
         if tag == "a":
-            assert given["rel"] == "noopener noreferrer nofollow"
-        for name in (given.get("class") or "").split():
+            assert attributes["rel"] == "noopener noreferrer nofollow"
+        for name in (attributes.get("class") or "").split():
             assert re.fullmatch(r"h-[a-z0-9]{1,4}|to-(left|center|right)", name)
 
     def handle_comment(self, data: str) -> None:
@@ -76,9 +76,9 @@ class AllowedMarkupParser(HTMLParser):
 
 def check(text: str) -> AllowedMarkupParser:
     html = str(render_markdown(text))
-    checked = AllowedMarkupParser(html)
-    assert not UNSEEN.search(checked.text), ascii(checked.text)
-    return checked
+    allowed_markup_parser = AllowedMarkupParser(html)
+    assert not UNSEEN.search(allowed_markup_parser.text), ascii(allowed_markup_parser.text)
+    return allowed_markup_parser
 
 
 # Nothing can do anything.
@@ -172,7 +172,7 @@ PIECES = st.sampled_from(
 
 
 @given(st.lists(PIECES, max_size=60).map("".join))
-def test_whatever_is_written_only_harmless_elements_come_out(text: str) -> None:
+def test_every_text_renders_only_harmless_elements(text: str) -> None:
     check(text)
 
 
@@ -183,8 +183,10 @@ def test_any_text_at_all_can_be_shown(text: str) -> None:
 
 @pytest.mark.parametrize("number", range(len(ATTACKS)))
 def test_known_attacks_are_only_words(number: int) -> None:
-    found = check(ATTACKS[number])
-    assert not any("hacked" in link and not link.startswith(("http", "mailto")) for link in found.links)
+    checked_markup = check(ATTACKS[number])
+    assert not any(
+        "hacked" in link and not link.startswith(("http", "mailto")) for link in checked_markup.links
+    )
 
 
 def test_there_are_attacks() -> None:
@@ -198,7 +200,7 @@ def test_pictures_from_elsewhere_are_links() -> None:
     assert 'href="https://elsewhere.test/cat.png"' in html
 
 
-def test_links_say_where_they_lead_and_tell_nobody() -> None:
+def test_links_show_their_target_and_send_no_referrer() -> None:
     html = str(render_markdown("[https://bank.test](https://evil.test/x)"))
     assert 'title="https://evil.test/x"' in html
     assert 'rel="noopener noreferrer nofollow"' in html
@@ -208,24 +210,24 @@ def test_links_say_where_they_lead_and_tell_nobody() -> None:
 @pytest.mark.parametrize(
     "address", ["/ui/admin", "../x", "//evil.test", "#top", "javascript:x", "data:x", "x:y"]
 )
-def test_addresses_that_are_not_of_the_web_are_no_links(address: str) -> None:
-    found = check(f"[words]({address}) <{address}>")
-    assert found.links == []
-    assert "words" in found.text
+def test_other_addresses_are_not_links(address: str) -> None:
+    checked_markup = check(f"[words]({address}) <{address}>")
+    assert checked_markup.links == []
+    assert "words" in checked_markup.text
 
 
 def test_addresses_in_plain_text_lead_there() -> None:
-    found = check(
+    checked_markup = check(
         "See (https://a.test/x_(y)), http://b.test. `https://c.test` and [https://d.test](https://d.test)."
     )
-    assert found.links == ["https://a.test/x_(y)", "http://b.test", "https://d.test"]
+    assert checked_markup.links == ["https://a.test/x_(y)", "http://b.test", "https://d.test"]
 
 
 @pytest.mark.parametrize(
-    "nested", ["> " * 500 + "deep", "- " * 500 + "deep", "*" * 4000 + "deep", "[" * 9000 + "deep"]
+    "nested_text", ["> " * 500 + "deep", "- " * 500 + "deep", "*" * 4000 + "deep", "[" * 9000 + "deep"]
 )
-def test_what_is_nested_too_deeply_is_shown_as_it_was_written(nested: str) -> None:
-    assert "deep" in check(nested).text
+def test_too_deeply_nested_markup_is_shown_as_text(nested_text: str) -> None:
+    assert "deep" in check(nested_text).text
 
 
 @pytest.mark.parametrize(
@@ -233,14 +235,14 @@ def test_what_is_nested_too_deeply_is_shown_as_it_was_written(nested: str) -> No
 )
 def test_a_long_line_of_marks_is_shown_whole(unit: str) -> None:
     text = unit * (60_000 // len(unit))
-    shown = check(text).text
-    assert len(shown) > 20_000
+    shown_text = check(text).text
+    assert len(shown_text) > 20_000
 
 
 # What is meant is shown.
 
 
-def test_what_models_write_looks_as_they_mean_it() -> None:
+def test_typical_markdown_of_models_is_rendered() -> None:
     words = "# One\n\nSome *words*, **strong** and ~~gone~~.\n\n1. a\n2. b\n\n> said\n\n"
     html = str(render_markdown(f"{words}| x | y |\n|:-:|--:|\n| 1 | 2 |"))
     for part in (
@@ -412,12 +414,12 @@ def test_the_work_grows_with_the_length_and_not_with_its_square(
     real = markdown_blocks._is_top_level_block_start
     read = 0
 
-    def counted(text: str, start: int) -> bool:
+    def count_read(text: str, start: int) -> bool:
         nonlocal read
         read += len(text)
         return real(text, start)
 
-    monkeypatch.setattr(markdown_blocks, "_is_top_level_block_start", counted)
+    monkeypatch.setattr(markdown_blocks, "_is_top_level_block_start", count_read)
     costs: list[float] = []
     for length in (20_000, 80_000):
         read = 0

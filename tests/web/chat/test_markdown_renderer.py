@@ -27,9 +27,9 @@ SLOW = "- a\n" * 40_000
 
 @pytest.fixture
 async def renderer() -> AsyncGenerator[MarkdownRenderer]:
-    made = MarkdownRenderer(page_seconds=60, batch_seconds=60)
-    yield made
-    await made.close()
+    markdown_renderer = MarkdownRenderer(page_seconds=60, batch_seconds=60)
+    yield markdown_renderer
+    await markdown_renderer.close()
 
 
 @pytest.fixture
@@ -37,11 +37,11 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The texts that were rendered in this process."""
     texts: list[str] = []
 
-    def counted(text: str) -> Any:
+    def record_text(text: str) -> Any:
         texts.append(text)
         return render_markdown(text)
 
-    monkeypatch.setattr(markdown_renderer, "render_markdown", counted)
+    monkeypatch.setattr(markdown_renderer, "render_markdown", record_text)
     return texts
 
 
@@ -97,8 +97,8 @@ async def test_a_slow_text_does_not_take_others_with_it() -> None:
     renderer = MarkdownRenderer(batch_seconds=1.0, batch_characters=1_000_000, page_seconds=120)
     try:
         slow = "[" * 7_900 + "\n\n" + ("[" * 7_900 + "\n\n") * 20
-        shown = await renderer.render([LONG, slow])
-        assert shown == [render_markdown(LONG), render_preformatted(slow)]
+        rendered = await renderer.render([LONG, slow])
+        assert rendered == [render_markdown(LONG), render_preformatted(slow)]
     finally:
         await renderer.close()
 
@@ -143,30 +143,32 @@ async def test_no_more_is_kept_than_the_cache_may_hold(in_process: list[str]) ->
     for number in range(100):
         await renderer.render([f"*{number}*"])
     in_process.clear()
-    kept = 0
+    kept_count = 0
     for number in range(99, -1, -1):
         (html,) = await renderer.render([text := f"*{number}*"])
         if in_process:
             break
-        kept += len(text) + len(html)
-    assert 900 < kept <= 1_000
+        kept_count += len(text) + len(html)
+    assert 900 < kept_count <= 1_000
 
 
 async def test_other_tasks_run_while_a_long_page_is_filled() -> None:
     renderer = MarkdownRenderer(page_characters=0)
-    deferred = DeferredMarkdown(renderer)
+    deferred_markdown = DeferredMarkdown(renderer)
     texts = [f"{number} {'x' * 3_000_000}" for number in range(3)]
-    page = "".join(map(deferred, [*texts, *["short"] * 200_000]))
+    page = "".join(map(deferred_markdown, [*texts, *["short"] * 200_000]))
     async with LoopWatch() as watch:
-        (filled,) = await deferred.fill([page])
-    assert filled == "".join([*map(render_preformatted, texts), *[render_preformatted("short")] * 200_000])
+        (filled_page,) = await deferred_markdown.fill([page])
+    assert filled_page == "".join(
+        [*map(render_preformatted, texts), *[render_preformatted("short")] * 200_000]
+    )
     assert watch.longest_seconds < 0.15
 
 
 async def test_placeholders_cannot_be_forged_by_a_text(renderer: MarkdownRenderer) -> None:
-    deferred = DeferredMarkdown(renderer)
-    first, second = deferred("*one*"), deferred("a \x000\x00 b")
-    (page,) = await deferred.fill([f"{first}|{second}"])
+    deferred_markdown = DeferredMarkdown(renderer)
+    first, second = deferred_markdown("*one*"), deferred_markdown("a \x000\x00 b")
+    (page,) = await deferred_markdown.fill([f"{first}|{second}"])
     assert page.count("<em>one</em>") == 1
     assert r"\u00000\u0000" in page
 
@@ -178,12 +180,12 @@ async def test_the_page_of_a_chat_is_rendered_apart(open_site: Opening, in_proce
     await services.database.chats.create(Chat("c0", "local", "long", 1.0, 1.0))
     for answer in answers:
         user = NewChatEvent(Kind.USER, {"text": "go", "model": None, "agent": None, "again": None})
-        said = NewChatEvent(
+        new_chat_event = NewChatEvent(
             Kind.MODEL_MESSAGE, {"text": answer, "reasoning": "", "model": "x", "calls": 0}, "step-1"
         )
         end = NewChatEvent(Kind.END, {"why": "done", "error": None, "hint": None, "seconds": 1.0})
         assert await services.database.chats.claim("c0", "nobody", TurnState.IDLE, [user], new_turn=True)
-        await services.database.chats.append("c0", "nobody", [said, end], next_state=TurnState.IDLE)
+        await services.database.chats.append("c0", "nobody", [new_chat_event, end], next_state=TurnState.IDLE)
     for _ in range(2):
         page = await local.client().get("/ui/chat/c0")
         assert page.status == 200

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.async_api import Browser, FloatRect, Locator, Page, expect
 from tests.conftest import ProgramStarter
-from tests.web.chat.test_browser import MODEL, ChatYard, begin, ended, looking_at, say, turn
+from tests.web.chat.test_browser import MODEL, ChatYard, begin, looking_at, say, turn, wait_for_turn_end
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -42,8 +42,10 @@ def yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChatYard]:
         'api_key = "good"\n',
         "utf-8",
     )
-    served = programs(sys.executable, "-m", "toolyard", "--data-dir", data, "serve", "--port", "{port}")
-    yield ChatYard(served.url, model, {})
+    server_program = programs(
+        sys.executable, "-m", "toolyard", "--data-dir", data, "serve", "--port", "{port}"
+    )
+    yield ChatYard(server_program.url, model, {})
     programs.stop()
 
 
@@ -66,8 +68,8 @@ def badge(page: Page, name: str) -> Locator:
 async def test_a_call_that_needs_approval_shows_in_the_navigation_and_the_title(
     chromium: Browser, yard: ChatYard
 ) -> None:
-    async with looking_at(chromium, yard, "/ui/usage") as looking:
-        page = looking.page
+    async with looking_at(chromium, yard, "/ui/usage") as context:
+        page = context.page
         await expect(page).to_have_title(re.compile(r"^Usage"))
         call_write_tool(yard)
         await page.evaluate("loadPending()")
@@ -81,8 +83,8 @@ async def test_a_call_that_needs_approval_shows_in_the_navigation_and_the_title(
 
 
 async def test_home_and_the_navigation_count_the_same_items(chromium: Browser, yard: ChatYard) -> None:
-    async with looking_at(chromium, yard, "/ui/") as looking:
-        page = looking.page
+    async with looking_at(chromium, yard, "/ui/") as context:
+        page = context.page
         await expect(page).to_have_title(re.compile(r"^Home"))
         await page.evaluate("loadPending()")
         call_write_tool(yard)
@@ -99,7 +101,7 @@ async def test_home_and_the_navigation_count_the_same_items(chromium: Browser, y
         await expect(page).to_have_title(re.compile(r"^\(2\) Home"))
         await page.get_by_role("link", name="Open", exact=True).click()
         await turn(page).get_by_role("button", name="Decline").click()
-        await ended(page)
+        await wait_for_turn_end(page)
         await page.goto("/ui/approvals")
         await page.get_by_role("button", name="Decline").click()
         await expect(page).to_have_title(re.compile(r"^Approvals"))
@@ -108,23 +110,23 @@ async def test_home_and_the_navigation_count_the_same_items(chromium: Browser, y
 async def test_all_choices_of_a_call_that_needs_approval_are_in_view(
     chromium: Browser, yard: ChatYard
 ) -> None:
-    async with looking_at(chromium, yard, viewport={"width": 1280, "height": 800}) as looking:
-        page = looking.page
+    async with looking_at(chromium, yard, viewport={"width": 1280, "height": 800}) as context:
+        page = context.page
         await begin(page, "say " + "word " * 600)
-        await ended(page)
+        await wait_for_turn_end(page)
         await say(page, WRITE)
         # The arguments and the choices are loaded after the call is shown.
         await expect(turn(page).get_by_text("More choices")).to_be_visible()
         await page.wait_for_function("scrollY + innerHeight >= document.documentElement.scrollHeight - 1")
         await turn(page).get_by_role("button", name="Decline").click()
-        await ended(page)
+        await wait_for_turn_end(page)
 
 
-async def test_the_open_page_of_approvals_follows_without_losing_what_was_chosen(
+async def test_the_open_page_of_approvals_updates_without_losing_choices(
     chromium: Browser, yard: ChatYard
 ) -> None:
-    async with looking_at(chromium, yard, "/ui/approvals") as looking:
-        page = looking.page
+    async with looking_at(chromium, yard, "/ui/approvals") as context:
+        page = context.page
         items = page.locator("#waiting li")
         await expect(page.get_by_text("Nothing to approve")).to_be_visible()
         call_write_tool(yard)
@@ -151,8 +153,8 @@ async def test_the_open_page_of_approvals_follows_without_losing_what_was_chosen
 
 
 async def test_a_hidden_page_notifies_once_when_a_chat_waits(chromium: Browser, yard: ChatYard) -> None:
-    async with looking_at(chromium, yard, "/ui/chat") as looking:
-        page = looking.page
+    async with looking_at(chromium, yard, "/ui/chat") as context:
+        page = context.page
         await page.context.add_init_script(RECORD_NOTIFICATIONS)
         await page.goto("/ui/chat")
         bell = page.locator("[data-notify]")
@@ -172,13 +174,13 @@ async def test_a_hidden_page_notifies_once_when_a_chat_waits(chromium: Browser, 
         notices = await watcher.evaluate("notices")
         assert [each.rpartition(": ")[2] for each in notices] == ["This chat is waiting for you."]
         await turn(page).get_by_role("button", name="Decline").click()
-        await ended(page)
+        await wait_for_turn_end(page)
         await expect(badge(page, "Chat")).to_have_count(0)
 
 
 async def test_a_browser_that_blocks_notifications_is_told_of(chromium: Browser, yard: ChatYard) -> None:
-    async with looking_at(chromium, yard, "/ui/usage") as looking:
-        page = looking.page
+    async with looking_at(chromium, yard, "/ui/usage") as context:
+        page = context.page
         await page.evaluate("Notification.requestPermission = async () => 'denied'")
         await page.locator("[data-notify]").click()
         await expect(page.get_by_role("alert")).to_contain_text("Your browser blocks notifications")
@@ -188,8 +190,8 @@ async def test_a_browser_that_blocks_notifications_is_told_of(chromium: Browser,
 async def test_the_palette_finds_pages_tools_chats_and_actions_by_keyboard(
     chromium: Browser, yard: ChatYard
 ) -> None:
-    async with looking_at(chromium, yard, "/ui/usage") as looking:
-        page = looking.page
+    async with looking_at(chromium, yard, "/ui/usage") as context:
+        page = context.page
         await page.keyboard.press("Control+k")
         dialog = page.get_by_role("dialog")
         await expect(dialog.get_by_role("link", name="New chat")).to_be_visible()
@@ -212,8 +214,8 @@ async def test_the_palette_finds_pages_tools_chats_and_actions_by_keyboard(
 
 
 async def test_the_search_works_as_a_page_without_script(chromium: Browser, yard: ChatYard) -> None:
-    async with looking_at(chromium, yard, "/ui/usage", java_script_enabled=False) as looking:
-        page = looking.page
+    async with looking_at(chromium, yard, "/ui/usage", java_script_enabled=False) as context:
+        page = context.page
         await page.get_by_role("link", name="Search").click()
         await page.get_by_label("Search pages, chats").fill("registry")
         await page.get_by_label("Search pages, chats").press("Enter")
@@ -221,17 +223,17 @@ async def test_the_search_works_as_a_page_without_script(chromium: Browser, yard
 
 
 async def test_the_navigation_collapses_by_keyboard_and_stays_so(chromium: Browser, yard: ChatYard) -> None:
-    async with looking_at(chromium, yard, "/ui/usage") as looking:
-        page = looking.page
+    async with looking_at(chromium, yard, "/ui/usage") as context:
+        page = context.page
         collapse = page.get_by_role("button", name="Collapse navigation")
         expand = page.get_by_role("button", name="Expand navigation")
         usage = page.locator("#nav nav").get_by_role("link", name="Usage").first
-        wide = (await shown_box(usage))["width"]
+        wide = (await read_box(usage))["width"]
         await collapse.focus()
         await page.keyboard.press("Enter")
         await expect(expand).to_be_focused()
         await expect(collapse).to_be_hidden()
-        assert (await shown_box(usage))["width"] < wide / 2
+        assert (await read_box(usage))["width"] < wide / 2
         await expect(usage).to_have_attribute("title", "Usage")
         # The server sends the page in this state: nothing moves when the scripts run.
         response = await page.goto(f"{yard.url}/ui/agents")
@@ -241,7 +243,7 @@ async def test_the_navigation_collapses_by_keyboard_and_stays_so(chromium: Brows
         await page.keyboard.press("Tab")
         await expand.press(" ")
         await expect(collapse).to_be_focused()
-        assert (await shown_box(usage))["width"] == wide
+        assert (await read_box(usage))["width"] == wide
         await page.set_viewport_size({"width": 390, "height": 844})
         await expect(collapse).to_be_hidden()
         await page.get_by_role("button", name="Menu").click()
@@ -249,10 +251,10 @@ async def test_the_navigation_collapses_by_keyboard_and_stays_so(chromium: Brows
 
 
 async def test_the_list_of_chats_collapses_and_stays_so(chromium: Browser, yard: ChatYard) -> None:
-    async with looking_at(chromium, yard) as looking:
-        page = looking.page
+    async with looking_at(chromium, yard) as context:
+        page = context.page
         await begin(page, "say Hello.")
-        await ended(page)
+        await wait_for_turn_end(page)
         chats, new = page.get_by_role("complementary", name="Chats"), page.locator(".head-new")
         for width in (1200, 1920):
             await page.set_viewport_size({"width": width, "height": 800})
@@ -277,48 +279,48 @@ async def test_the_list_of_chats_collapses_and_stays_so(chromium: Browser, yard:
 
 
 async def test_panels_collapse_without_script(chromium: Browser, yard: ChatYard) -> None:
-    async with looking_at(chromium, yard, "/ui/chat", java_script_enabled=False) as looking:
-        page = looking.page
+    async with looking_at(chromium, yard, "/ui/chat", java_script_enabled=False) as context:
+        page = context.page
         await page.get_by_role("button", name="Collapse navigation").click()
         await page.get_by_role("button", name="Collapse chat list").click()
         await expect(page.get_by_role("button", name="Expand navigation")).to_be_visible()
         await expect(page.get_by_role("complementary", name="Chats")).to_be_hidden()
 
 
-async def shown_box(locator: Locator) -> FloatRect:
+async def read_box(locator: Locator) -> FloatRect:
     box = await locator.bounding_box()
     assert box is not None
     return box
 
 
-async def test_a_chat_shows_how_full_the_context_is_and_of_what(chromium: Browser, yard: ChatYard) -> None:
-    async with looking_at(chromium, yard) as looking:
-        page = looking.page
+async def test_a_chat_shows_the_usage_of_its_context(chromium: Browser, yard: ChatYard) -> None:
+    async with looking_at(chromium, yard) as open_context:
+        page = open_context.page
         context = page.locator("#context")
         await expect(context).to_be_hidden()
         await begin(page, 'call demo_count {"to": 3}', "then", "say Counted.")
-        await ended(page)
+        await wait_for_turn_end(page)
         await context.locator("summary").click()
         await expect(context).to_contain_text("of 32,000 tokens")
         for label in ("Tool definitions and instructions", "Messages", "Tool results"):
             tokens = context.locator("dt", has_text=label).locator("+ dd")
             assert int((await tokens.inner_text()).replace(",", "")) > 0
-        shown = await context.inner_text()
+        words = await context.inner_text()
         await page.reload()
         await context.locator("summary").click()
-        await expect(context).to_have_text(re.compile(re.escape(shown.split("\n")[0])))
+        await expect(context).to_have_text(re.compile(re.escape(words.split("\n")[0])))
 
 
 async def test_the_model_writes_the_title_after_the_first_turn(chromium: Browser, yard: ChatYard) -> None:
-    async with looking_at(chromium, yard) as looking:
-        page = looking.page
+    async with looking_at(chromium, yard) as context:
+        page = context.page
         await begin(page, "title Counting sheep", "say One, two.")
-        await ended(page)
+        await wait_for_turn_end(page)
         await expect(page.locator("#chat-title")).to_have_text("Counting sheep")
         await expect(page.locator(".chat-list .current")).to_contain_text("Counting sheep")
         await expect(turn(page).locator(".cost")).to_contain_text("Title: ")
         await say(page, "say Three.")
-        await ended(page)
+        await wait_for_turn_end(page)
         await expect(page.locator("#chat-title")).to_have_text("Counting sheep")
         await page.goto("/ui/usage")
         await expect(page.get_by_text("Titles of chats").first).to_be_visible()

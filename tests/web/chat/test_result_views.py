@@ -30,16 +30,16 @@ def show(value: object, **options: Any) -> str:
 
 
 def as_csv(value: object) -> list[list[str]]:
-    written = write_csv(ResultQuery("/r", "v", json.dumps(value)))
-    assert written is not None
-    return list(csv.reader(io.StringIO(written)))
+    written_csv = write_csv(ResultQuery("/r", "v", json.dumps(value)))
+    assert written_csv is not None
+    return list(csv.reader(io.StringIO(written_csv)))
 
 
 ROWS = [{"id": number, "name": f"n{number}"} for number in range(250)]
 
 
 @pytest.mark.parametrize(
-    ("value", "shown"),
+    ("value", "shown_text"),
     [
         (ROWS, "100 of 250 rows"),
         ({"items": ROWS, "total": 250}, "100 of 250 rows"),
@@ -47,13 +47,13 @@ ROWS = [{"id": number, "name": f"n{number}"} for number in range(250)]
         (fence_untrusted_text(json.dumps(ROWS), "x"), "100 of 250 rows"),
     ],
 )
-def test_lists_of_objects_are_tables_wherever_they_stand(value: object, shown: str) -> None:
+def test_lists_of_objects_are_tables_wherever_they_stand(value: object, shown_text: str) -> None:
     html = show(value)
-    assert shown in html
+    assert shown_text in html
     assert html.count("<tr>") == 101
 
 
-def test_what_stands_beside_a_table_is_shown_above_it() -> None:
+def test_values_beside_a_table_are_shown_above_it() -> None:
     html = show({"rows": ROWS, "home": "2026-12-27", "more": {"a": 1}})
     assert (
         '<dl class="result-facts"><dt>home</dt> <dd>2026-12-27</dd><dt>more</dt> <dd>{"a": 1}</dd></dl>'
@@ -74,8 +74,8 @@ def test_structured_content_wins_over_the_text() -> None:
 
 def test_rows_are_sorted_by_value_and_missing_ones_come_last() -> None:
     rows = [{"n": 10}, {"n": 9}, {}, {"n": "x"}, {"n": None}, {"n": 100_000_000_000_000_000_001}]
-    found = re.findall(r"<tr><td[^>]*>(.*?)</td>", show(rows, sort=0, descending=True))
-    assert found == ["x", "100000000000000000001", "10", "9", "", "null"]
+    matches = re.findall(r"<tr><td[^>]*>(.*?)</td>", show(rows, sort=0, descending=True))
+    assert matches == ["x", "100000000000000000001", "10", "9", "", "null"]
 
 
 @pytest.mark.parametrize("number", ["12345678901234567890123", "0.10000000000000000000001", "1e400", "-0"])
@@ -122,7 +122,7 @@ def test_no_part_of_a_result_is_large(name: str, view: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["9", "0.9.9", "x", "0.x", "." * 100, "9" * 50])
-def test_a_position_that_does_not_exist_is_no_error(path: str) -> None:
+def test_a_position_that_does_not_exist_is_not_an_error(path: str) -> None:
     assert show({"a": [1]}, view="tree", path=path)
 
 
@@ -142,10 +142,20 @@ def test_cells_that_begin_like_a_formula_are_texts_in_a_csv_file() -> None:
 
 def test_a_formula_after_a_separator_of_another_country_is_a_text_too() -> None:
     attacks = ["x;=1+1", "x;+1", "x;-1", "x;@A1", "x\n=1", "x\t=1", "\n=1", "\uff1d1", "x;\uff1d1"]
-    escaped = ["x;'=1+1", "x;'+1", "x;'-1", "x;'@A1", "x\n'=1", "x\t'=1", "'\n'=1", "'\uff1d1", "x;'\uff1d1"]
+    escaped_cells = [
+        "x;'=1+1",
+        "x;'+1",
+        "x;'-1",
+        "x;'@A1",
+        "x\n'=1",
+        "x\t'=1",
+        "'\n'=1",
+        "'\uff1d1",
+        "x;'\uff1d1",
+    ]
     texts = ["a; b=1", "items:\n- item", "2026-01-01", "a,b"]
     cells = dict(enumerate([*attacks, *texts]))
-    assert as_csv([{f"c{n}": text for n, text in cells.items()}])[1] == [*escaped, *texts]
+    assert as_csv([{f"c{n}": text for n, text in cells.items()}])[1] == [*escaped_cells, *texts]
 
 
 def test_a_csv_file_has_all_rows_and_nested_values() -> None:
@@ -170,17 +180,17 @@ def test_a_fence_can_be_taken_off(text: str) -> None:
     assert unfence_text(text) == text
 
 
-def _stored(result: Result) -> tuple[CallResult, bytes]:
+def _build_call_result(result: Result) -> tuple[CallResult, bytes]:
     event = result_event("1", result, ok=True, seconds=0.1)
     return CallResult("1", True, result.text, len(result.text), None, 0.1), event.payload
 
 
 def test_a_chat_keeps_structured_content_that_its_text_does_not_have() -> None:
     raw: Any = {"structuredContent": {"a": [1]}}
-    data, kept = _stored(Result(raw, "one a"))
-    assert read_full_result(data, kept).structured == '{"a":[1]}'
-    data, kept = _stored(Result(raw, '{"a": [1]}'))
-    assert kept == b""
+    data, result_media = _build_call_result(Result(raw, "one a"))
+    assert read_full_result(data, result_media).structured == '{"a":[1]}'
+    data, result_media = _build_call_result(Result(raw, '{"a": [1]}'))
+    assert result_media == b""
     # As an earlier version stored it.
     assert read_full_result(data, b'{"text": "x", "media": []}').structured == ""
 

@@ -43,9 +43,9 @@ ANN = {"Remote-User": "ann"}
 
 @pytest.fixture
 async def local(open_site: Opening, model_program: ListeningProgram, demo: dict[str, Any]) -> Any:
-    opened = await open_site({"demo": demo, "chat": results_server()}, models=models_at(model_program.url))
-    opened.model = model_program
-    return opened
+    site = await open_site({"demo": demo, "chat": results_server()}, models=models_at(model_program.url))
+    site.model = model_program
+    return site
 
 
 async def release(client: Any, model: Any) -> None:
@@ -53,11 +53,11 @@ async def release(client: Any, model: Any) -> None:
         assert (await response.json())["released"] == 1
 
 
-async def read_pieces(stream: Stream, seen: list[ReceivedEvent], most: int) -> None:
+async def read_pieces(stream: Stream, sse_events: list[ReceivedEvent], most: int) -> None:
     """Read so many pieces, or up to the last word."""
     for _ in range(most):
         event = await stream.until("text")
-        seen.append(event)
+        sse_events.append(event)
         if event.body["delta"].endswith("w199"):
             return
 
@@ -66,24 +66,24 @@ async def read_pieces(stream: Stream, seen: list[ReceivedEvent], most: int) -> N
 
 
 @pytest.mark.parametrize("way", ["last", "after"])
-async def test_who_connects_again_in_the_middle_misses_and_repeats_nothing(local: Any, way: str) -> None:
+async def test_a_reconnecting_client_misses_and_repeats_nothing(local: Any, way: str) -> None:
     client = local.client()
     chat = await begin(client)
     turn = await say(client, chat, "pace 0.002", f"say {WORDS}", "hold", "say .")
-    seen: list[ReceivedEvent] = []
+    sse_events: list[ReceivedEvent] = []
     place, most = turn, 1
-    while answer_text(seen) != WORDS:
-        assert WORDS.startswith(answer_text(seen))
+    while answer_text(sse_events) != WORDS:
+        assert WORDS.startswith(answer_text(sse_events))
         async with open_stream(client, chat, **{way: place}) as stream:
-            await read_pieces(stream, seen, most)
-        place, most = seen[-1].seq, most + 1
+            await read_pieces(stream, sse_events, most)
+        place, most = sse_events[-1].seq, most + 1
     assert most > 3, "it has to be in the middle, or this proves nothing"
-    numbers = [each.seq for each in seen]
+    numbers = [each.seq for each in sse_events]
     assert numbers == sorted(set(numbers))
     async with open_stream(client, chat, **{way: place}) as stream:
         await release(client, local.model)
         await stream.until("end")
-    assert answer_text([*seen, *stream.seen]) == f"{WORDS}."
+    assert answer_text([*sse_events, *stream.seen]) == f"{WORDS}."
     assert min(each.seq for each in stream.seen) > place
 
 
@@ -101,20 +101,20 @@ async def test_the_header_counts_more_than_the_address(local: Any) -> None:
         assert (await client.get(f"/api/v1/chats/{chat}/stream", headers=headers)).status == 422
 
 
-async def test_who_comes_after_the_end_of_a_turn_gets_the_whole_in_place_of_the_pieces(local: Any) -> None:
+async def test_a_client_after_the_end_of_a_turn_gets_the_whole_in_place_of_the_pieces(local: Any) -> None:
     client = local.client()
     chat = await begin(client)
     await say(client, chat, "pace 0.002", f"say {WORDS}", "hold")
     async with open_stream(client, chat) as early:
-        seen: list[ReceivedEvent] = []
-        while answer_text(seen) != WORDS:
-            seen.append(await early.until("text"))
+        sse_events: list[ReceivedEvent] = []
+        while answer_text(sse_events) != WORDS:
+            sse_events.append(await early.until("text"))
         await release(client, local.model)
         await early.until("end")
-    async with open_stream(client, chat, last=seen[1].seq) as late:
+    async with open_stream(client, chat, last=sse_events[1].seq) as late:
         await late.until("end")
     assert "text" not in [each.name for each in late.seen]
-    assert answer_text([*seen[:2], *late.seen]) == answer_text(late.seen) == WORDS
+    assert answer_text([*sse_events[:2], *late.seen]) == answer_text(late.seen) == WORDS
 
 
 async def test_two_listeners_see_the_same(local: Any) -> None:
@@ -140,8 +140,8 @@ async def test_a_stream_goes_on_from_turn_to_turn(local: Any) -> None:
         for _ in range(2):
             await run(client, chat, "demo_weekday", date="2026-07-28")
             await stream.until("end")
-    listed = (await client.get(f"/api/v1/chats/{chat}/events")).json["items"]
-    assert [each.data for each in stream.seen if each.name != "progress"] == listed
+    items = (await client.get(f"/api/v1/chats/{chat}/events")).json["items"]
+    assert [each.data for each in stream.seen if each.name != "progress"] == items
 
 
 # Its ends.
@@ -161,9 +161,9 @@ async def test_a_stream_ends_with_its_chat(open_site: Opening, demo: dict[str, A
         await run(client, chat, "demo_weekday", date="2026-07-28")
         await stream.until("end")
         assert (await client.delete(f"/api/v1/chats/{chat}")).status == 204
-        gone = await stream.following()
-        assert gone is not None
-        assert (gone.name, gone.data) == ("gone", {})
+        end_event = await stream.following()
+        assert end_event is not None
+        assert (end_event.name, end_event.data) == ("gone", {})
         assert await stream.following() is None
 
 
@@ -261,7 +261,7 @@ def list_changes(changes: Any) -> dict[str, str]:
     return {each["id"]: each["html"] for each in changes if "html" in each and "id" in each}
 
 
-async def test_who_leaves_is_forgotten_at_once(
+async def test_a_disconnected_client_is_forgotten_at_once(
     local: Any, wait_until: Callable[..., Awaitable[None]]
 ) -> None:
     client = local.client()
@@ -270,57 +270,57 @@ async def test_who_leaves_is_forgotten_at_once(
     async with open_stream(client, chat) as stream:
         await run(client, chat, "demo_weekday", date="2026-07-28")
         await stream.until("end")
-        waiting = [each for each in asyncio.all_tasks() - before if "wait" in str(each.get_coro())]
-        assert waiting
-    await wait_until(lambda: not [each for each in waiting if not each.done()])
+        waiting_tasks = [each for each in asyncio.all_tasks() - before if "wait" in str(each.get_coro())]
+        assert waiting_tasks
+    await wait_until(lambda: not [each for each in waiting_tasks if not each.done()])
 
 
-async def test_a_slow_reader_costs_no_more_than_what_is_on_its_way(
+async def test_a_slow_reader_costs_only_the_bytes_on_their_way(
     local: Any, wait_until: Callable[..., Awaitable[None]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = local.client()
     chat = await begin(client)
     numbers = await fill(local.services.database.chats, chat, count=4_000, size=10_000)
-    fetched = 0
+    fetch_count = 0
     waiters = local.services.database.chats.event_waiters
     follow = waiters.follow
 
     @contextlib.contextmanager
-    def watched(chat_id: str) -> Any:
+    def follow_with_count(chat_id: str) -> Any:
         with follow(chat_id) as wait:
 
             async def count(after: int, seconds: float) -> Any:
-                nonlocal fetched
-                found = await wait(after, seconds)
-                fetched += len(found)
-                return found
+                nonlocal fetch_count
+                state = await wait(after, seconds)
+                fetch_count += len(state)
+                return state
 
             yield count
 
-    monkeypatch.setattr(waiters, "follow", watched)
+    monkeypatch.setattr(waiters, "follow", follow_with_count)
     reader, writer = await slow(local.url, f"/api/v1/chats/{chat}/stream")
     stands: list[int] = []
 
     def stands_still() -> bool:
-        stands.append(fetched)
-        return fetched > 0 and len(stands) > 50 and len(set(stands[-50:])) == 1
+        stands.append(fetch_count)
+        return fetch_count > 0 and len(stands) > 50 and len(set(stands[-50:])) == 1
 
     await wait_until(stands_still, 30)
-    assert fetched < len(numbers) / 2
-    seen: list[int] = []
-    while len(seen) < len(numbers):
+    assert fetch_count < len(numbers) / 2
+    event_ids: list[int] = []
+    while len(event_ids) < len(numbers):
         line = await asyncio.wait_for(reader.readline(), 30)
         if line.startswith(b"id: "):
-            seen.append(int(line[4:]))
-    assert seen == numbers
+            event_ids.append(int(line[4:]))
+    assert event_ids == numbers
     writer.close()
     await writer.wait_closed()
 
 
 async def fill(store: Any, chat: str, *, count: int, size: int) -> list[int]:
     """Events of a turn, as one that ran would have written them."""
-    begun = NewChatEvent(Kind.USER, {"text": "x", "model": None, "agent": None, "again": None})
-    events = list(await store.claim(chat, "nobody", TurnState.IDLE, [begun], new_turn=True))
+    new_chat_event = NewChatEvent(Kind.USER, {"text": "x", "model": None, "agent": None, "again": None})
+    events = list(await store.claim(chat, "nobody", TurnState.IDLE, [new_chat_event], new_turn=True))
     note = NewChatEvent(Kind.NOTE, {"text": "n" * size, "hint": None})
     for _ in range(count // 100):
         events += await store.append(chat, "nobody", [note] * 100)
@@ -364,18 +364,18 @@ async def test_a_listener_on_another_replica_sees_the_same_in_the_same_order(
     one, two = (client_of(each.url) for each in replicas)
     try:
         chat = await begin(one)
-        async with open_stream(one, chat) as here, open_stream(two, chat) as there:
+        async with open_stream(one, chat) as here, open_stream(two, chat) as other_stream:
             turn = await say(one, chat, 'call chat_write {"text": "x"}', "then", f"say {WORDS}", "hold")
-            asked = await there.until("ask")
-            answer = await two.post(f"/api/v1/approvals/{asked.body['approval']}", {"yes": True})
+            event_body = await other_stream.until("ask")
+            answer = await two.post(f"/api/v1/approvals/{event_body.body['approval']}", {"yes": True})
             assert answer.status == 204, answer.text
-            for stream in (here, there):
+            for stream in (here, other_stream):
                 while WORDS not in answer_text(stream.seen):
                     assert await stream.following() is not None
             await release(one, model_program)
-            for stream in (here, there):
+            for stream in (here, other_stream):
                 await stream.until("end")
-            assert lasting(here) == lasting(there)
+            assert lasting(here) == lasting(other_stream)
             assert {each.data["turn"] for each in here.seen} == {turn}
             assert [each.name for each in here.seen].count("text") > 1
 
@@ -383,13 +383,13 @@ async def test_a_listener_on_another_replica_sees_the_same_in_the_same_order(
             await say(two, chat, "say One", "hold")
             await here.until("text")
             assert (await one.post(f"/api/v1/chats/{chat}/stop")).status == 202
-            assert (await there.until("end")).body["why"] == "stopped"
+            assert (await other_stream.until("end")).body["why"] == "stopped"
             assert (await here.until("end")).body["why"] == "stopped"
-            assert lasting(here) == lasting(there)
+            assert lasting(here) == lasting(other_stream)
 
             # Deleted on one, gone on the other.
             assert (await one.delete(f"/api/v1/chats/{chat}")).status == 204
-            assert (await there.until("gone")).data == {}
+            assert (await other_stream.until("gone")).data == {}
     finally:
         await one.close()
         await two.close()
@@ -413,28 +413,28 @@ async def test_a_killed_server_leaves_an_interrupted_turn_that_can_be_retried(
 ) -> None:
     env = {"TOOLYARD_MODELS": json.dumps(models_at(model_program.url))}
     data = tmp_path / "kept"
-    served = await serve({"demo": demo}, data=data, **env)
-    client = client_of(served.url)
+    site = await serve({"demo": demo}, data=data, **env)
+    client = client_of(site.url)
     chat = await begin(client)
     turn = await say(client, chat, "pace 0.002", f"say {WORDS}", "hold", "say .")
-    seen: list[ReceivedEvent] = []
+    sse_events: list[ReceivedEvent] = []
     async with open_stream(client, chat, after=turn - 1) as stream:
-        while answer_text(seen) != WORDS:
-            seen.append(await stream.until("text"))
-        os.kill(served.process.pid, signal.SIGKILL)
+        while answer_text(sse_events) != WORDS:
+            sse_events.append(await stream.until("text"))
+        os.kill(site.process.pid, signal.SIGKILL)
         with contextlib.suppress(aiohttp.ClientError):
             while await stream.following() is not None:
                 pass
     await client.close()
-    await served.ended()
+    await site.ended()
 
-    served = await serve({"demo": demo}, data=data, **env)
-    client = client_of(served.url)
+    site = await serve({"demo": demo}, data=data, **env)
+    client = client_of(site.url)
     try:
-        async with open_stream(client, chat, last=seen[2].seq) as stream:
+        async with open_stream(client, chat, last=sse_events[2].seq) as stream:
             end = await stream.until("end")
             assert (end.body["why"], end.data["turn"]) == ("interrupted", turn)
-            assert answer_text([*seen[:3], *stream.seen]) == WORDS, "what had arrived is kept"
+            assert answer_text([*sse_events[:3], *stream.seen]) == WORDS, "what had arrived is kept"
             assert (await client.get(f"/api/v1/chats/{chat}")).json["state"] == "idle"
             answer = await client.post(f"/api/v1/chats/{chat}/retry")
             assert answer.status == 202, answer.text

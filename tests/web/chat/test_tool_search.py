@@ -26,6 +26,6 @@ async def test_searches_of_one_person_occupy_one_thread_also_if_they_are_cancell
     searches[0].cancel()
     await asyncio.to_thread(int)
     assert not any(each.done() for each in searches[2:])
-    found = await asyncio.gather(*searches, return_exceptions=True)
-    assert isinstance(found[0], asyncio.CancelledError)
-    assert [each[0].name for each in found[1:] if isinstance(each, list)] == ["tool7"] * 3
+    results = await asyncio.gather(*searches, return_exceptions=True)
+    assert isinstance(results[0], asyncio.CancelledError)
+    assert [each[0].name for each in results[1:] if isinstance(each, list)] == ["tool7"] * 3

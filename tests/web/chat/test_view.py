@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.reachable import reachable_objects
-from tests.web.chat.chat_events import CHAT, Log, logs, stored
+from tests.web.chat.chat_events import CHAT, Log, logs, select_stored_events
 from tests.web.scriptless_browser import PageElement, read
 
 from toolyard.agents.chat.turn_snapshot import ChatSnapshot
@@ -37,21 +37,21 @@ def apply(root: PageElement, changes: list[PageChange]) -> None:
     """What the script does."""
     for change in changes:
         if "html" in change:
-            made = next(each for each in read(change["html"]).children if isinstance(each, PageElement))
-            assert made.attrs["id"] == change["id"]
-            if not replaced(root, change["id"], made):
-                root.one(id=change["into"]).children.append(made)
+            children = next(each for each in read(change["html"]).children if isinstance(each, PageElement))
+            assert children.attrs["id"] == change["id"]
+            if not replace_element(root, change["id"], children):
+                root.one(id=change["into"]).children.append(children)
         elif "text" in change:
             root.one(id=change["id"]).children.append(change["text"])
 
 
-def replaced(node: PageElement, id_: str, made: PageElement) -> bool:
+def replace_element(node: PageElement, id_: str, replaced_element: PageElement) -> bool:
     for at, child in enumerate(node.children):
         if isinstance(child, PageElement):
             if child.attrs.get("id") == id_:
-                node.children[at] = made
+                node.children[at] = replaced_element
                 return True
-            if replaced(child, id_, made):
+            if replace_element(child, id_, replaced_element):
                 return True
     return False
 
@@ -76,7 +76,7 @@ def test_any_beginning_of_a_chat_is_a_page(log: Log) -> None:
 
 
 @given(logs(ended=True))
-def test_pieces_and_what_stands_in_their_place_lead_to_the_same(log: Log) -> None:
+def test_pieces_and_their_replacement_render_alike(log: Log) -> None:
     assert ChatSnapshot.from_events(log.events) == ChatSnapshot.from_events(log.stored())
 
 
@@ -91,13 +91,11 @@ def test_a_view_goes_on_where_it_was(log: Log, cut: int) -> None:
 
 @FEWER
 @given(logs(ended=True), st.integers(0, 200), st.lists(st.integers(1, 30), max_size=8))
-def test_a_page_that_follows_shows_what_one_that_is_loaded_shows(
-    log: Log, start: int, batches: list[int]
-) -> None:
-    shown = log.stored(start)
+def test_a_followed_page_equals_a_loaded_one(log: Log, start: int, batches: list[int]) -> None:
+    stored_events = log.stored(start)
     root, following = (
-        page(ChatSnapshot.from_events(shown)),
-        ChatPageUpdater(FRAME, ChatSnapshot.from_events(shown)),
+        page(ChatSnapshot.from_events(stored_events)),
+        ChatPageUpdater(FRAME, ChatSnapshot.from_events(stored_events)),
     )
     rest = log.events[start:]
     for size in [*batches, len(log.events)]:
@@ -112,16 +110,20 @@ def test_a_page_that_follows_shows_what_one_that_is_loaded_shows(
 @given(logs(ended=True), st.lists(st.tuples(st.integers(1, 12), st.integers(0, 25)), max_size=6))
 def test_nothing_is_lost_or_doubled_when_the_line_breaks(log: Log, breaks: list[tuple[int, int]]) -> None:
     """The page gets some events, the line breaks, more happens, pieces are deleted, and it comes back."""
-    root, seen, happened = page(ChatSnapshot()), 0, 0
-    for got, meanwhile in [*breaks, (len(log.events), 0)]:
-        happened = min(max(happened, seen) + meanwhile, len(log.events))
-        there = log.stored(happened)
-        following = ChatPageUpdater(FRAME, ChatSnapshot.from_events(since(there, seen)))
-        waiting = [each for each in there if each.seq > seen] + log.events[happened:]
-        taken = stored(waiting)[:got] if got < len(waiting) else waiting
-        apply(root, following.changes(taken))
-        seen = max([seen, *(each.seq for each in taken)])
-        happened = max(happened, seen)
+    root, last_seen, position = page(ChatSnapshot()), 0, 0
+    for received_count, meanwhile in [*breaks, (len(log.events), 0)]:
+        position = min(max(position, last_seen) + meanwhile, len(log.events))
+        stored_events = log.stored(position)
+        following = ChatPageUpdater(FRAME, ChatSnapshot.from_events(since(stored_events, last_seen)))
+        unseen_events = [each for each in stored_events if each.seq > last_seen] + log.events[position:]
+        taken_events = (
+            select_stored_events(unseen_events)[:received_count]
+            if received_count < len(unseen_events)
+            else unseen_events
+        )
+        apply(root, following.changes(taken_events))
+        last_seen = max([last_seen, *(each.seq for each in taken_events)])
+        position = max(position, last_seen)
     assert tree(root) == tree(page(ChatSnapshot.from_events(log.stored())))
 
 
@@ -180,8 +182,8 @@ def test_a_question_on_the_approvals_page_is_linked_from_its_call() -> None:
     assert tree(root) == tree(page(ChatSnapshot.from_events(log.events)))
     assert root.one("a", href="/ui/approvals#q-0a1b").text == "Answer it on the Approvals page"
     assert ("Waiting for you" in root.text, "Working" in root.text) == (True, False)
-    answered = log.add(Kind.PROGRESS, "c", id="c", progress=1, total=None, message="half")
-    apply(root, following.changes([answered]))
+    progress_event = log.add(Kind.PROGRESS, "c", id="c", progress=1, total=None, message="half")
+    apply(root, following.changes([progress_event]))
     assert ("Waiting for you" in root.text, "Working" in root.text) == (False, True)
 
 
@@ -189,18 +191,18 @@ def test_a_question_on_the_approvals_page_is_linked_from_its_call() -> None:
     "unit",
     ["Some words of a paragraph. ", "Words.\n\n", "- an item\n", "```\ncode\n```\n\n", "x", "| a | b |\n"],
 )
-def test_an_answer_costs_the_page_what_it_is_long(unit: str) -> None:
+def test_rendering_an_answer_is_linear_in_its_length(unit: str) -> None:
     costs: list[float] = []
     for length in (8_000, 40_000):
         log = Log()
         log.add(Kind.USER, text="Go", model=None, agent=None)
         following = ChatPageUpdater(FRAME, ChatSnapshot.from_events(log.events))
-        sent = 0
+        sent_count = 0
         for _ in range(length // len(unit)):
             event = log.add(Kind.TEXT, "step-1", delta=unit)
-            sent += sum(len(str(change)) for change in following.changes([event]))
+            sent_count += sum(len(str(change)) for change in following.changes([event]))
             log.events[1:] = []
-        costs.append(sent / length)
+        costs.append(sent_count / length)
     assert costs[1] < 1.6 * costs[0] + 1
 
 
@@ -208,14 +210,14 @@ def test_the_hint_about_a_failed_call_is_separate_from_its_cause() -> None:
     log = Log()
     log.add(Kind.RUN, name="count", arguments={})
     log.add(Kind.CALL, id="c", name="count", tool="d/count", server="D", native=False, title="", arguments={})
-    failed = {"ok": False, "text": "MCP server unreachable", "length": 22, "seconds": 1.0, "media": []}
-    log.add(Kind.RESULT, "c", id="c", **failed, cause="exited with code 3\nhint: restart it")
+    failed_result = {"ok": False, "text": "MCP server unreachable", "length": 22, "seconds": 1.0, "media": []}
+    log.add(Kind.RESULT, "c", id="c", **failed_result, cause="exited with code 3\nhint: restart it")
     alert = page(ChatSnapshot.from_events(log.events)).one(role="alert")
     assert alert.one(class_="alert-text").text == "Exited with code 3."
     assert alert.one(class_="hint").text == "Restart it."
 
 
-def test_what_somebody_fills_in_is_left_alone() -> None:
+def test_form_values_are_left_alone() -> None:
     log = Log()
     log.add(Kind.RUN, name="ask", arguments={})
     log.add(Kind.CALL, id="c", name="ask", tool="d/ask", server="D", native=False, title="", arguments={})
@@ -231,16 +233,18 @@ def test_what_somebody_fills_in_is_left_alone() -> None:
     following = ChatPageUpdater(FRAME, ChatSnapshot.from_events(log.events))
     progress = log.add(Kind.PROGRESS, "c", id="c", progress=1, total=2, message=None)
     assert not [each for each in following.changes([progress]) if each.get("id") == "q3"]
-    answered = log.add(Kind.QUESTION_ANSWER, id="q", action="accept")
-    assert [each for each in following.changes([answered]) if each.get("id") == "q3"]
+    answer_event = log.add(Kind.QUESTION_ANSWER, id="q", action="accept")
+    assert [each for each in following.changes([answer_event]) if each.get("id") == "q3"]
 
 
 def test_a_page_that_stays_open_holds_one_turn() -> None:
     log, following, sizes = Log(), ChatPageUpdater(FRAME, ChatSnapshot()), list[int]()
     for _ in range(50):
-        begun = log.add(Kind.USER, text="Go", model=None, agent=None)
-        said = log.add(Kind.MODEL_MESSAGE, "step-1", text="words " * 50, reasoning="", model="", calls=0)
-        following.changes([begun, said])
+        user_event = log.add(Kind.USER, text="Go", model=None, agent=None)
+        model_event = log.add(
+            Kind.MODEL_MESSAGE, "step-1", text="words " * 50, reasoning="", model="", calls=0
+        )
+        following.changes([user_event, model_event])
         # A second answer is stopped in the middle.
         for _ in range(10):
             following.changes([log.add(Kind.TEXT, "step-2", delta="words ")])
@@ -261,7 +265,7 @@ def test_a_page_that_stays_open_holds_one_turn() -> None:
         ("https://\u24d4vil.example/", "evil.example"),
     ],
 )
-def test_a_page_says_whose_page_a_browser_would_open(url: str, host: str) -> None:
+def test_a_page_question_names_the_host_of_the_address(url: str, host: str) -> None:
     assert FragmentContext.is_web(url)
     assert FragmentContext.host(url) == host
 
@@ -277,5 +281,5 @@ def test_a_page_says_whose_page_a_browser_would_open(url: str, host: str) -> Non
         "javascript://good.example/%0aalert(1)",
     ],
 )
-def test_what_others_might_read_differently_is_no_link(url: str) -> None:
+def test_ambiguous_addresses_are_not_links(url: str) -> None:
     assert not FragmentContext.is_web(url)

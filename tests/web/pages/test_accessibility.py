@@ -18,7 +18,7 @@ import pytest
 from playwright.async_api import Browser, Page, expect
 from tests.conftest import ROOT, ProgramStarter
 from tests.demo_data import fill, write_files
-from tests.web.pages.test_browser import BrowserSite, settled, window
+from tests.web.pages.test_browser import BrowserSite, wait_for_late_parts, window
 
 from toolyard.web.ui import router
 
@@ -70,8 +70,10 @@ def yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrowserSite]:
     docs = programs(sys.executable, ROOT / "tests/servers/docs_server.py", "{port}")
     write_files(data)
     ids = asyncio.run(fill(data, f"{docs.url}/mcp"))
-    served = programs(sys.executable, "-m", "toolyard", "--data-dir", data, "serve", "--port", "{port}")
-    yield BrowserSite(served.url, ids, docs)
+    server_program = programs(
+        sys.executable, "-m", "toolyard", "--data-dir", data, "serve", "--port", "{port}"
+    )
+    yield BrowserSite(server_program.url, ids, docs)
     programs.stop()
 
 
@@ -108,13 +110,13 @@ def list_pages(yard: BrowserSite) -> list[str]:
     for path in sorted({route.path for route in router.build() if "GET" in route.methods}):
         if path in NOT_PAGES or path in SIGNED_OUT or "{handle}" in path:
             continue
-        filled = path.replace("{server_id}", "demo" if "/files/" in path else yard.ids["Linear"])
+        filled_path = path.replace("{server_id}", "demo" if "/files/" in path else yard.ids["Linear"])
         for name, value in values.items():
-            filled = filled.replace(f"{{{name}}}", value)
-        assert "{" not in filled, f"{path}: add a value to this test, or the route to NOT_PAGES"
+            filled_path = filled_path.replace(f"{{{name}}}", value)
+        assert "{" not in filled_path, f"{path}: add a value to this test, or the route to NOT_PAGES"
         if path.endswith("/tool"):
-            filled += "?name=" + ("count" if "/files/" in path else "query-docs")
-        paths.append(filled + ("?before=9999" if path.endswith("/earlier") else ""))
+            filled_path += "?name=" + ("count" if "/files/" in path else "query-docs")
+        paths.append(filled_path + ("?before=9999" if path.endswith("/earlier") else ""))
     return [
         *paths,
         f"/ui/chat/{yard.ids['chat-waits']}",
@@ -126,37 +128,37 @@ def list_pages(yard: BrowserSite) -> list[str]:
 
 async def find_problems(page: Page) -> list[str]:
     """Return findings of axe-core in both themes, and widths at which the page scrolls to the side."""
-    found: list[str] = []
+    violations: list[str] = []
     # Evaluated, not added as an element: the content security policy would refuse it.
     await page.evaluate(AXE.read_text("utf-8"))
     # Only colours depend on the theme.
     for scheme, rules in (("light", None), ("dark", ["color-contrast"])):
         await page.emulate_media(color_scheme=scheme, reduced_motion="reduce")  # type: ignore[arg-type]
-        found += [f"{scheme}: {each}" for each in await page.evaluate(FINDINGS, [rules])]
-    found += [f"moves: {each}" for each in await page.evaluate(MOVING)]
+        violations += [f"{scheme}: {each}" for each in await page.evaluate(FINDINGS, [rules])]
+    violations += [f"moves: {each}" for each in await page.evaluate(MOVING)]
     for width in WIDTHS:
         await page.set_viewport_size({"width": width, "height": 900})
         wide = await page.evaluate("document.documentElement.scrollWidth")
-        found += [f"{wide} px at a width of {width}"] if wide > width else []
+        violations += [f"{wide} px at a width of {width}"] if wide > width else []
     await page.set_viewport_size({"width": 1280, "height": 900})
-    return found
+    return violations
 
 
 async def test_no_page_has_findings_or_scrolls_to_the_side(chromium: Browser, yard: BrowserSite) -> None:
     problems: dict[str, list[str]] = {}
-    async with window(chromium, yard, viewport={"width": 1280, "height": 900}) as looking:
+    async with window(chromium, yard, viewport={"width": 1280, "height": 900}) as open_window:
         for path in list_pages(yard):
-            await looking.page.goto(path)
-            await settled(looking.page)
-            if found := await find_problems(looking.page):
-                problems[path] = found
-        looking.said.clear()
+            await open_window.page.goto(path)
+            await wait_for_late_parts(open_window.page)
+            if found_problems := await find_problems(open_window.page):
+                problems[path] = found_problems
+        open_window.said.clear()
     assert problems == {}, json.dumps(problems, indent=1)
 
 
 async def test_results_have_no_findings_in_any_view(chromium: Browser, yard: BrowserSite) -> None:
-    async with window(chromium, yard) as looking:
-        page = looking.page
+    async with window(chromium, yard) as open_window:
+        page = open_window.page
         await page.goto("/ui/admin/mcp/files/demo/tool?name=weekday")
         await page.locator("input[name=arg-0]").fill("2026-07-28")
         await page.get_by_role("button", name="Call").click()
@@ -174,15 +176,17 @@ async def test_pages_before_the_sign_in_have_no_findings(
 ) -> None:
     data, programs = tmp_path_factory.mktemp("signed-out"), ProgramStarter()
     (data / "toolyard.toml").write_text('people_mode = "password"\n', "utf-8")
-    served = programs(sys.executable, "-m", "toolyard", "--data-dir", data, "serve", "--port", "{port}")
+    server_program = programs(
+        sys.executable, "-m", "toolyard", "--data-dir", data, "serve", "--port", "{port}"
+    )
     command = (sys.executable, "-m", "toolyard", "--data-dir", str(data), "users", "add", "ada")
-    told = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
-    token = re.search(r"/ui/invite/([^\s/]+)", told)
+    stdout = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    token = re.search(r"/ui/invite/([^\s/]+)", stdout)
     assert token is not None
     try:
-        async with window(chromium, BrowserSite(served.url, {}, served)) as looking:
+        async with window(chromium, BrowserSite(server_program.url, {}, server_program)) as open_window:
             for path in SIGNED_OUT:
-                await looking.page.goto(path.replace("{token}", token[1]))
-                assert await find_problems(looking.page) == [], path
+                await open_window.page.goto(path.replace("{token}", token[1]))
+                assert await find_problems(open_window.page) == [], path
     finally:
         programs.stop()

@@ -30,7 +30,7 @@ async def test_an_invite_without_a_name_moves_the_focus_to_its_field(password_si
     assert [each.attrs["id"] for each in page.root.all("input", data_focus="")] == ["name"]
 
 
-async def test_somebody_is_invited_and_the_link_is_shown_once(password_site: InProcessApp) -> None:
+async def test_a_user_is_invited_and_the_link_is_shown_once(password_site: InProcessApp) -> None:
     ada = await admin_of(password_site)
     page = await ada.get("/ui/admin/people")
     page = await ada.send(page, page.form_with("role"), {"name": "Grace", "role": "admin"})
@@ -81,19 +81,19 @@ async def test_roles_disabling_and_deleting(password_site: InProcessApp) -> None
     assert await password_site.services.database.accounts.get_user(bob.user.id) is None
 
 
-async def test_nobody_locks_themselves_out(password_site: InProcessApp) -> None:
+async def test_users_cannot_lock_themselves_out(password_site: InProcessApp) -> None:
     person = await password_site.person("ada", Role.ADMIN)
     ada, at = ScriptlessBrowser(person.browser), f"/ui/admin/people/{person.user.id}"
     page = await ada.get("/ui/admin/people")
     assert not page.root.all("button", formaction=f"{at}/disable")
     csrf = dict(page.fields(page.root.one("form", id="action-form")))["csrf"]
     for path in (f"{at}/disable", f"{at}/role", f"{at}/delete"):
-        told = await ada.go("POST", path, [("csrf", csrf), ("role", "user")], {"Origin": password_site.url})
-        assert "you cannot" in told.flash.lower()
+        flash = await ada.go("POST", path, [("csrf", csrf), ("role", "user")], {"Origin": password_site.url})
+        assert "you cannot" in flash.flash.lower()
     assert (await ada.get("/ui/admin/people")).status == 200
 
 
-async def test_where_nobody_is_invited_the_page_says_so(local_site: InProcessApp) -> None:
+async def test_without_invitations_the_page_explains_it(local_site: InProcessApp) -> None:
     page = await ScriptlessBrowser(local_site.client()).get("/ui/admin/people")
     assert "Sign-in is off" in page.text
     assert not page.root.all("input", id="name")
@@ -118,17 +118,17 @@ async def test_a_token_is_made_shown_once_and_revoked(password_site: InProcessAp
     assert page.status == 200
     text = page.root.one("input", id="token-text").attrs["value"]
     assert re.fullmatch(r"ty_[\w-]{20,}", text)
-    found = await password_site.services.people.authenticate_token(text)
-    assert found is not None
-    scope = found[0].scope
+    principal = await password_site.services.people.authenticate_token(text)
+    assert principal is not None
+    scope = principal[0].scope
     assert scope.rights == {Right.READ, Right.CALL}
     assert scope.servers == ("demo",)
     assert scope.tools == ("demo_*", "!demo_forget")
-    assert found[0].expires_at is not None
-    assert abs(found[0].expires_at - time.time() - 30 * 86_400) < 60
+    assert principal[0].expires_at is not None
+    assert abs(principal[0].expires_at - time.time() - 30 * 86_400) < 60
     page = await ada.get("/ui/tokens")
     assert text not in page.html
-    at = f"/ui/tokens/{found[0].id}/delete"
+    at = f"/ui/tokens/{principal[0].id}/delete"
     page = await ada.send(await ada.get(at), at)
     assert "“nightly” was revoked." in page.flash
     assert await password_site.services.people.authenticate_token(text) is None
@@ -231,7 +231,7 @@ async def test_ids_that_mean_nothing_to_people_are_not_shown_as_targets(password
     assert id_ not in "".join(texts)
 
 
-def recorded_actions() -> Iterator[str]:
+def find_recorded_actions() -> Iterator[str]:
     """The actions that the code writes to the log: constants in the calls of functions that record one."""
     for path in (ROOT / "src/toolyard").rglob("*.py"):
         for call in ast.walk(ast.parse(path.read_text("utf-8"))):
@@ -245,14 +245,14 @@ def recorded_actions() -> Iterator[str]:
 
 
 async def test_every_action_has_words_and_can_be_chosen(password_site: InProcessApp) -> None:
-    actions = set(recorded_actions())
+    actions = set(find_recorded_actions())
     assert {"model.add", "proposal.decline", "user.enable", "database.move"} <= actions
     page = await (await admin_of(password_site)).get("/ui/admin/audit")
-    offered = {each.attrs["value"] for each in page.root.one("select", id="action").all("option")}
-    assert actions - offered == set()
+    values = {each.attrs["value"] for each in page.root.one("select", id="action").all("option")}
+    assert actions - values == set()
 
 
-async def test_what_pages_change_is_in_the_log(password_site: InProcessApp) -> None:
+async def test_changes_by_pages_are_in_the_log(password_site: InProcessApp) -> None:
     ada = await admin_of(password_site)
     page = await ada.get("/ui/admin/mcp/new")
     sent = {"name": "Docs", "url": "https://d.test/mcp", "choices-0-kind": "public"}
@@ -305,8 +305,8 @@ async def test_the_log_names_people_and_things_and_filters_by_them(password_site
     assert len(await rows("server=demo")) == 1
     assert len(await rows(f"actor={bob.user.id}")) == 6
     assert len(await rows("actor=gone")) == 1
-    refused, failed = await rows("outcome=failed")
-    assert "misspelt_tool" in refused
-    assert "Timeout" in failed
+    refused_rows, failed_rows = await rows("outcome=failed")
+    assert "misspelt_tool" in refused_rows
+    assert "Timeout" in failed_rows
     assert len(await rows(f"outcome=ok&actor={bob.user.id}")) == 3
     assert len(await rows(f"outcome=strange&when=strange&actor={bob.user.id}")) == 6

@@ -27,7 +27,7 @@ READER = Agent(
     file="/somewhere/AGENTS.md",
     line=3,
 )
-LOST = Agent("lost", "Lost", bundles=("nothing",), line=9)
+LOST_AGENT = Agent("lost", "Lost", bundles=("nothing",), line=9)
 HOSTILE = Agent(
     "hostile",
     "<script>alert(1)</script>",
@@ -39,7 +39,7 @@ HOSTILE = Agent(
 
 @pytest.fixture
 async def local_site(open_site: Opening, demo: dict[str, Any], tmp_path: Path) -> Any:
-    return await open_site({"demo": demo}, agents=[READER, LOST, HOSTILE], workspace_root=str(tmp_path))
+    return await open_site({"demo": demo}, agents=[READER, LOST_AGENT, HOSTILE], workspace_root=str(tmp_path))
 
 
 async def test_the_list_has_every_agent_and_a_way_to_it(local_site: Any) -> None:
@@ -57,7 +57,7 @@ async def test_the_list_has_every_agent_and_a_way_to_it(local_site: Any) -> None
     assert page.root.one("nav").one("a", href="/ui/agents").attrs["aria-current"] == "page"
 
 
-async def test_the_list_says_what_is_wrong_with_the_tools_of_an_agent(
+async def test_the_list_shows_problems_with_the_tools_of_an_agent(
     open_site: Opening, demo: dict[str, Any]
 ) -> None:
     typo = Agent("typo", "Typo", tools=("demo_cuont",))
@@ -72,7 +72,7 @@ async def test_the_list_says_what_is_wrong_with_the_tools_of_an_agent(
     assert "tool 'demo" not in rows[1]
 
 
-async def test_without_agents_the_page_says_what_one_is(open_site: Opening) -> None:
+async def test_without_agents_the_page_explains_them(open_site: Opening) -> None:
     empty = await open_site({})
     page = await ScriptlessBrowser(empty.client()).get("/ui/agents")
     check(page)
@@ -101,16 +101,16 @@ async def test_a_broken_file_is_told_with_its_lines_to_admins_alone(
     services = team.services
     services.apply_agents(load_agents(file, tmp_path, services.config.loaded_agents))
     root, ada = await team.person("root", "admin"), await team.person("ada")
-    told = await ScriptlessBrowser(root.browser).get("/ui/agents")
-    check(told)
-    assert "AGENTS.md has errors" in told.text
-    assert "Line 3, A.tools" in told.text
-    assert "Reader" in told.text
+    page_text = await ScriptlessBrowser(root.browser).get("/ui/agents")
+    check(page_text)
+    assert "AGENTS.md has errors" in page_text.text
+    assert "Line 3, A.tools" in page_text.text
+    assert "Reader" in page_text.text
     others = await ScriptlessBrowser(ada.browser).get("/ui/agents")
     check(others)
     assert "cannot be used" not in others.text
     assert str(file) not in others.text
-    services.apply_agents(LoadedAgents(file, (LOST,)))
+    services.apply_agents(LoadedAgents(file, (LOST_AGENT,)))
     assert "Reader" not in (await ScriptlessBrowser(ada.browser).get("/ui/agents")).text
 
 

@@ -16,8 +16,8 @@ async def test_an_agent_is_found_and_shows_its_tools(
     chromium: Browser, yard: BrowserSite, width: int
 ) -> None:
     size = {"width": width, "height": 844}
-    async with window(chromium, yard, viewport=size) as looking:
-        page = looking.page
+    async with window(chromium, yard, viewport=size) as open_window:
+        page = open_window.page
         await page.goto("/ui/")
         if width < 800:
             await page.get_by_role("button", name="Menu").click()
@@ -39,7 +39,7 @@ async def test_an_agent_is_found_and_shows_its_tools(
 
 
 async def test_without_script_the_tools_are_one_link_away(chromium: Browser, yard: BrowserSite) -> None:
-    async with window(chromium, yard, java_script_enabled=False) as looking:
-        await looking.page.goto("/ui/agents/everything")
-        await looking.page.get_by_role("link", name="Show tools").click()
-        await expect(looking.page.get_by_text("demo_weekday", exact=True)).to_be_visible()
+    async with window(chromium, yard, java_script_enabled=False) as open_window:
+        await open_window.page.goto("/ui/agents/everything")
+        await open_window.page.get_by_role("link", name="Show tools").click()
+        await expect(open_window.page.get_by_text("demo_weekday", exact=True)).to_be_visible()

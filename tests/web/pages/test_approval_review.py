@@ -33,11 +33,15 @@ def by_name(arguments: dict[str, Any], previous: dict[str, Any] | None = None) -
 
 
 def test_arguments_have_the_words_of_the_schema() -> None:
-    found = by_name({"to": "ada", "other": [1]})
-    assert (found["to"].title, found["to"].help, found["to"].value) == ("Recipient", "Who gets it", "ada")
-    assert found["other"].is_json
-    assert not found["other"].is_known
-    assert found["to"].change == ""
+    values_by_name = by_name({"to": "ada", "other": [1]})
+    assert (values_by_name["to"].title, values_by_name["to"].help, values_by_name["to"].value) == (
+        "Recipient",
+        "Who gets it",
+        "ada",
+    )
+    assert values_by_name["other"].is_json
+    assert not values_by_name["other"].is_known
+    assert values_by_name["to"].change == ""
 
 
 def test_a_long_argument_cannot_push_others_out_of_view() -> None:
@@ -52,19 +56,19 @@ def test_hidden_characters_are_shown() -> None:
 async def test_no_two_names_of_arguments_are_shown_alike_or_cut_off(open_site: Opening) -> None:
     local = await open_site({})
     names = ["path", "path ", "path\u00a0", "path\u202e", "pa\nth", "", "n" * 500 + "end"]
-    asked = Approval("a1", "local", "x/note", "x_note", "h", dict.fromkeys(names, "v"), "r", time.time())
-    await local.services.database.approvals.add(asked)
+    approval = Approval("a1", "local", "x/note", "x_note", "h", dict.fromkeys(names, "v"), "r", time.time())
+    await local.services.database.approvals.add(approval)
     page = (await local.client().get("/ui/approvals/a1")).text
-    shown = [html.unescape(each) for each in re.findall(r"<dt><code>(.*?)</code>", page)]
-    quoted = ['"path "', r'"path\u00a0"']
-    assert shown == ["path", *quoted, r"path\u202e", r'"pa\nth"', '""', "n" * 500 + "end"]
+    argument_names = [html.unescape(each) for each in re.findall(r"<dt><code>(.*?)</code>", page)]
+    quoted_keys = ['"path "', r'"path\u00a0"']
+    assert argument_names == ["path", *quoted_keys, r"path\u202e", r'"pa\nth"', '""', "n" * 500 + "end"]
 
 
 @pytest.mark.parametrize(
     ("before", "after", "change"),
     [("a", "a", "same"), ("a", "b", "changed"), (1, True, "changed"), ([1], [1], "same"), (None, "a", "new")],
 )
-def test_what_differs_from_the_last_time_is_marked(before: object, after: object, change: str) -> None:
+def test_differences_from_the_last_call_are_marked(before: object, after: object, change: str) -> None:
     previous = {} if before is None else {"to": before}
     assert by_name({"to": after}, previous)["to"].change == change
 
@@ -75,13 +79,13 @@ def test_an_argument_that_is_missing_this_time_is_named() -> None:
 
 def test_the_lines_that_changed_in_a_long_text_are_shown() -> None:
     text = "".join(f"line {number}\n" for number in range(100))
-    found = by_name({"body": text.replace("line 50", "line fifty")}, {"body": text})["body"]
-    assert found.diff == (" line 49", "-line 50", "+line fifty", " line 51")
+    body = by_name({"body": text.replace("line 50", "line fifty")}, {"body": text})["body"]
+    assert body.diff == (" line 49", "-line 50", "+line fifty", " line 51")
 
 
 def test_a_secret_of_an_earlier_call_is_not_shown_again() -> None:
-    found = by_name({"key": "new"}, {"key": "old secret"})["key"]
-    assert (found.change, found.before, found.diff) == ("changed", "", ())
+    key = by_name({"key": "new"}, {"key": "old secret"})["key"]
+    assert (key.change, key.before, key.diff) == ("changed", "", ())
 
 
 async def test_a_standing_approval_says_when_its_tool_changed(open_site: Opening, tmp_path: Any) -> None:
@@ -93,10 +97,10 @@ async def test_a_standing_approval_says_when_its_tool_changed(open_site: Opening
     for number, (tool, digest) in enumerate(
         (("moving/read", "another"), ("moving/gone", "x"), ("gone/x", "x"))
     ):
-        asked = Approval(f"a{number}", "local", tool, tool, digest, {}, "it writes", now)
+        approval = Approval(f"a{number}", "local", tool, tool, digest, {}, "it writes", now)
         grant = Grant(f"g{number}", "local", tool, tool, digest, "{}", now, now + 86_400)
-        await store.add(asked)
-        assert await store.answer("local", asked.id, yes=True, at=now, grant=grant)
+        await store.add(approval)
+        assert await store.answer("local", approval.id, yes=True, at=now, grant=grant)
     items = (await client.get("/api/v1/grants")).json["items"]
     assert {each["id"]: (each["in_force"], each["problem"]) for each in items} == {
         "g0": (False, "the tool’s definition changed after you approved it"),
@@ -108,14 +112,14 @@ async def test_a_standing_approval_says_when_its_tool_changed(open_site: Opening
     assert '<a href="/ui/admin/mcp/files/moving/changes">See what changed</a>' in page
 
 
-async def test_the_api_says_what_differs_and_ends_approvals_by_default(open_site: Opening) -> None:
+async def test_the_api_returns_differences_and_ends_approvals_by_default(open_site: Opening) -> None:
     local = await open_site({}, approval_days=3)
     client, store = local.client(), local.services.database.approvals
     for number, text in enumerate(("milk", "bread")):
-        asked = Approval(
+        approval = Approval(
             f"a{number}", "local", "x/note", "x_note", "h", {"text": text}, "it writes", time.time()
         )
-        await store.add(asked)
+        await store.add(approval)
         (item,) = (await client.get("/api/v1/approvals")).json["items"]
         assert item["differs"] == (None if number == 0 else ["text"])
         body = {"yes": True, "remember": {"arguments": "any", "here": False}}
@@ -140,12 +144,12 @@ async def test_a_review_says_how_the_connection_signs_in(
         )
         await registry.create_instance(me, InstanceDraft(server.id, slug=name, value=value))
     # The server itself demands nothing, so that all three are listed.
-    listed = (await client.get("/api/v1/tools?fresh=true")).json["items"]
-    tools = {each["name"]: each["id"] for each in listed}
+    items = (await client.get("/api/v1/tools?fresh=true")).json["items"]
+    tools = {each["name"]: each["id"] for each in items}
     for name in ("open", "keyed", "signed"):
         tool = f"mcp_{name}__read"
-        asked = Approval(name, me, tools[tool], tool, "h", {}, "it writes", time.time())
-        await local.services.database.approvals.add(asked)
+        approval = Approval(name, me, tools[tool], tool, "h", {}, "it writes", time.time())
+        await local.services.database.approvals.add(approval)
     page = (await client.get("/ui/approvals")).text
     for words in ("without a sign-in", "with your key", "with your sign-in"):
         assert page.count(f"Uses your own connection at 127.0.0.1, {words}.") == 1
@@ -155,8 +159,8 @@ async def test_a_review_says_how_the_connection_signs_in(
 async def test_hostile_arguments_are_only_shown(open_site: Opening) -> None:
     local = await open_site({})
     arguments = {"<script>x</script>": "<img src=x onerror=y>", "b": {"c": ["<b>"] * 3}, "d": "x" * 100_000}
-    asked = Approval("a1", "local", "x/note", "x_note", "h", arguments, "<i>reason", time.time())
-    await local.services.database.approvals.add(asked)
+    approval = Approval("a1", "local", "x/note", "x_note", "h", arguments, "<i>reason", time.time())
+    await local.services.database.approvals.add(approval)
     for path in ("/ui/approvals", "/ui/approvals/a1"):
         page = (await local.client().get(path)).text
         assert "<script>x" not in page

@@ -47,9 +47,9 @@ async def _fill(data: Path, docs: str, words: str) -> dict[str, str]:
     database = await Database.open(data, url=None, secret_key=None)
     registry = Registry(database.registry, Settings())
     server = await registry.add_server(ServerDraft("Words", f"{words}/mcp", private_addresses=True))
-    made = await registry.create_instance("local", InstanceDraft(server.id, None, "words", "Words"))
+    instance = await registry.create_instance("local", InstanceDraft(server.id, None, "words", "Words"))
     await database.close()
-    return {**ids, "Words": server.id, "words": made.id}
+    return {**ids, "Words": server.id, "words": instance.id}
 
 
 @pytest.fixture(scope="module")
@@ -59,8 +59,10 @@ def yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrowserSite]:
     words = programs(sys.executable, ROOT / "tests/servers/hostile_markup_server.py", "{port}")
     write_files(data)
     ids = asyncio.run(_fill(data, f"{docs.url}/mcp", words.url))
-    served = programs(sys.executable, "-m", "toolyard", "--data-dir", data, "serve", "--port", "{port}")
-    yield BrowserSite(served.url, ids, words)
+    server_program = programs(
+        sys.executable, "-m", "toolyard", "--data-dir", data, "serve", "--port", "{port}"
+    )
+    yield BrowserSite(server_program.url, ids, words)
     programs.stop()
 
 
@@ -76,26 +78,27 @@ class BrowserWindow:
 async def window(chromium: Browser, yard: BrowserSite, **options: object) -> AsyncIterator[BrowserWindow]:
     context: BrowserContext = await chromium.new_context(base_url=yard.url, **options)  # type: ignore[arg-type]
     context.set_default_timeout(60_000)
-    looking = BrowserWindow(await context.new_page())
-    looking.page.on(
-        "console", lambda each: looking.said.append(each.text) if each.type in ("error", "warning") else None
+    browser_window = BrowserWindow(await context.new_page())
+    browser_window.page.on(
+        "console",
+        lambda each: browser_window.said.append(each.text) if each.type in ("error", "warning") else None,
     )
-    looking.page.on("pageerror", lambda error: looking.said.append(str(error)))
-    yield looking
+    browser_window.page.on("pageerror", lambda error: browser_window.said.append(str(error)))
+    yield browser_window
     await context.close()
-    assert looking.said == []
+    assert browser_window.said == []
 
 
-async def settled(page: Page) -> None:
+async def wait_for_late_parts(page: Page) -> None:
     """Until the parts that come later are there."""
     await expect(page.locator("[data-load][aria-busy]")).to_have_count(0)
 
 
 def everything(yard: BrowserSite) -> list[str]:
     """Every page, and those with hostile words."""
-    found = {name: path for name, path in pages(yard.ids).items() if name != "not-found"}
+    page_paths = {name: path for name, path in pages(yard.ids).items() if name != "not-found"}
     return [
-        *found.values(),
+        *page_paths.values(),
         f"/ui/mcp/{yard.ids['words']}",
         f"/ui/mcp/{yard.ids['words']}/tool?name=echo",
         f"/ui/admin/mcp/{yard.ids['Words']}",
@@ -117,30 +120,30 @@ async def test_no_page_complains_or_is_wider_than_the_window(
     chromium: Browser, yard: BrowserSite, width: int
 ) -> None:
     size = {"width": width, "height": 844}
-    async with window(chromium, yard, viewport=size) as looking:
+    async with window(chromium, yard, viewport=size) as open_window:
         for path in everything(yard):
-            await looking.page.goto(path)
-            await settled(looking.page)
-            async for scheme in schemes(looking.page):
-                wide = await looking.page.evaluate("document.documentElement.scrollWidth")
+            await open_window.page.goto(path)
+            await wait_for_late_parts(open_window.page)
+            async for scheme in schemes(open_window.page):
+                wide = await open_window.page.evaluate("document.documentElement.scrollWidth")
                 assert wide <= width, (path, scheme)
-            assert await looking.page.evaluate("window.hacked") is None, path
-            assert looking.said == [], path
+            assert await open_window.page.evaluate("window.hacked") is None, path
+            assert open_window.said == [], path
 
 
 async def test_a_long_word_in_the_log_is_broken_and_a_moment_is_not(
     chromium: Browser, yard: BrowserSite
 ) -> None:
     server = {"name": "W" * 80, "url": f"https://{'w' * 60}.example/mcp", "choices": [{"kind": "public"}]}
-    made = json.loads(yard.post("/api/v1/servers", server))
-    async with window(chromium, yard) as looking:
-        await looking.page.goto("/ui/admin/audit")
-        await expect(looking.page.locator("#list")).to_contain_text("W" * 80)
-        assert await looking.page.evaluate("document.documentElement.scrollWidth") <= 1280
-        box = await looking.page.locator("#list time").first.bounding_box()
+    document = json.loads(yard.post("/api/v1/servers", server))
+    async with window(chromium, yard) as open_window:
+        await open_window.page.goto("/ui/admin/audit")
+        await expect(open_window.page.locator("#list")).to_contain_text("W" * 80)
+        assert await open_window.page.evaluate("document.documentElement.scrollWidth") <= 1280
+        box = await open_window.page.locator("#list time").first.bounding_box()
         assert box is not None
         assert box["width"] > box["height"]
-    yard.post(f"/api/v1/servers/{made['id']}", method="DELETE")
+    yard.post(f"/api/v1/servers/{document['id']}", method="DELETE")
 
 
 CONTRAST = """() => {
@@ -170,14 +173,14 @@ CONTRAST = """() => {
 }"""
 
 
-async def test_all_text_stands_out_from_what_is_behind_it(chromium: Browser, yard: BrowserSite) -> None:
+async def test_all_text_has_sufficient_contrast(chromium: Browser, yard: BrowserSite) -> None:
     docs = f"/ui/mcp/{yard.ids['docs']}"
-    async with window(chromium, yard) as looking:
+    async with window(chromium, yard) as open_window:
         for path in ("/ui/dev/parts", "/ui/", "/ui/admin/mcp", docs, "/ui/tokens", "/ui/connect"):
-            await looking.page.goto(path)
-            await settled(looking.page)
-            async for scheme in schemes(looking.page):
-                assert await looking.page.evaluate(CONTRAST) == [], (path, scheme)
+            await open_window.page.goto(path)
+            await wait_for_late_parts(open_window.page)
+            async for scheme in schemes(open_window.page):
+                assert await open_window.page.evaluate(CONTRAST) == [], (path, scheme)
 
 
 # By keyboard.
@@ -187,7 +190,7 @@ async def reach(page: Page, name: str, role: str = "") -> None:
     """Press Tab until something of this name has the focus, and see that it can be seen to have it."""
     for _ in range(80):
         await page.keyboard.press("Tab")
-        found = await page.evaluate(
+        value = await page.evaluate(
             """() => {
               const one = document.activeElement;
               const ring = getComputedStyle(one).outlineStyle !== "none";
@@ -195,16 +198,16 @@ async def reach(page: Page, name: str, role: str = "") -> None:
               return [text.trim(), ring, one.checkVisibility()];
             }"""
         )
-        if name in found[0]:
-            assert found[1], f"{name} has the focus, and nothing shows it"
-            assert found[2]
+        if name in value[0]:
+            assert value[1], f"{name} has the focus, and nothing shows it"
+            assert value[2]
             return
     raise AssertionError(f"Tab does not lead to {name}")
 
 
 async def test_the_main_flow_works_by_keyboard_alone(chromium: Browser, yard: BrowserSite) -> None:
-    async with window(chromium, yard) as looking:
-        page = looking.page
+    async with window(chromium, yard) as open_window:
+        page = open_window.page
         await page.goto("/ui/mcp")
         await page.keyboard.press("Tab")
         await expect(page.locator(".skip")).to_be_focused()
@@ -256,19 +259,19 @@ async def test_the_main_flow_works_by_keyboard_alone(chromium: Browser, yard: Br
 async def test_the_confirmation_of_the_last_click_is_shown(chromium: Browser, yard: BrowserSite) -> None:
     """A late response of an earlier click must not put another object behind the button."""
     github, words = (f"/ui/admin/mcp/{yard.ids[name]}/delete" for name in ("GitHub", "Words"))
-    asked, released = asyncio.Event(), asyncio.Event()
+    request_received, released = asyncio.Event(), asyncio.Event()
 
     async def hold(route: Route) -> None:
-        asked.set()
+        request_received.set()
         await released.wait()
         await route.continue_()
 
-    async with window(chromium, yard) as looking:
-        page = looking.page
+    async with window(chromium, yard) as open_window:
+        page = open_window.page
         await page.goto("/ui/admin/mcp")
         await page.route(f"**{github}", hold)
         await page.locator(f"a[href='{github}']").dispatch_event("click")
-        await asyncio.wait_for(asked.wait(), 30)
+        await asyncio.wait_for(request_received.wait(), 30)
         await page.locator(f"a[href='{words}']").dispatch_event("click")
         await expect(page.locator("dialog h1")).to_have_text("Delete “Words”?")
         async with page.expect_response(f"**{github}"):
@@ -278,8 +281,8 @@ async def test_the_confirmation_of_the_last_click_is_shown(chromium: Browser, ya
 
 
 async def test_a_form_that_is_refused_leads_to_its_errors(chromium: Browser, yard: BrowserSite) -> None:
-    async with window(chromium, yard) as looking:
-        page = looking.page
+    async with window(chromium, yard) as open_window:
+        page = open_window.page
         await page.goto("/ui/admin/mcp/new")
         await page.get_by_label("Name", exact=True).fill("Bad")
         await page.get_by_label("URL").fill("nothing")
@@ -288,23 +291,23 @@ async def test_a_form_that_is_refused_leads_to_its_errors(chromium: Browser, yar
         await page.keyboard.press("Tab")
         await page.keyboard.press("Enter")
         await expect(page.get_by_label("URL")).to_have_value("nothing")
-        looking.said[:] = [each for each in looking.said if "422" not in each]
+        open_window.said[:] = [each for each in open_window.said if "422" not in each]
 
 
 # Without a reload.
 
 
-async def marked(page: Page) -> bool:
+async def is_same_page(page: Page) -> bool:
     return await page.evaluate("window.stillThere === true")
 
 
 async def test_status_changes_without_a_reload(chromium: Browser, yard: BrowserSite) -> None:
     id_ = yard.ids["words"]
-    async with window(chromium, yard) as looking:
-        page = looking.page
+    async with window(chromium, yard) as open_window:
+        page = open_window.page
         for path in ("/ui/mcp", f"/ui/mcp/{id_}"):
             await page.goto(path)
-            await settled(page)
+            await wait_for_late_parts(page)
             await page.evaluate("window.stillThere = true")
             row = page.locator(f"#i-{id_}")
             await expect(row.locator(".pill")).to_have_text("Ready")
@@ -316,13 +319,13 @@ async def test_status_changes_without_a_reload(chromium: Browser, yard: BrowserS
             urllib.request.urlopen(f"{yard.words.url}/up").read()
             yard.post(f"/api/v1/instances/{id_}/test")
             await expect(row.locator(".pill")).to_have_text("Ready")
-            assert await marked(page), path
+            assert await is_same_page(page), path
 
 
 async def test_a_search_stays_while_status_changes(chromium: Browser, yard: BrowserSite) -> None:
     id_ = yard.ids["words"]
-    async with window(chromium, yard) as looking:
-        page = looking.page
+    async with window(chromium, yard) as open_window:
+        page = open_window.page
         await page.goto("/ui/mcp")
         await page.get_by_label("Search instances").fill("words")
         await expect(page.locator(".rows > li")).to_have_count(1)
@@ -349,28 +352,28 @@ SHOW = """() => {
 }"""
 
 
-async def test_what_changed_while_nobody_looked_is_there_when_somebody_does(
+async def test_changes_in_a_background_window_are_there_when_it_is_shown(
     chromium: Browser, yard: BrowserSite
 ) -> None:
     server = {"name": "Brief", "url": "https://brief.example/mcp", "choices": [{"kind": "public"}]}
-    made = json.loads(yard.post("/api/v1/servers", server))
-    mine = json.loads(yard.post("/api/v1/instances", {"server_id": made["id"], "slug": "brief"}))
-    async with window(chromium, yard) as looking:
-        page = looking.page
+    document = json.loads(yard.post("/api/v1/servers", server))
+    own_document = json.loads(yard.post("/api/v1/instances", {"server_id": document["id"], "slug": "brief"}))
+    async with window(chromium, yard) as open_window:
+        page = open_window.page
         async with page.expect_response("**/api/v1/events"):
             await page.goto("/ui/mcp")
-        await expect(page.locator(f"#i-{mine['id']}")).to_be_visible()
+        await expect(page.locator(f"#i-{own_document['id']}")).to_be_visible()
         await page.evaluate(HIDE)
-        yard.post(f"/api/v1/instances/{mine['id']}", method="DELETE")
-        yard.post(f"/api/v1/servers/{made['id']}", method="DELETE")
+        yard.post(f"/api/v1/instances/{own_document['id']}", method="DELETE")
+        yard.post(f"/api/v1/servers/{document['id']}", method="DELETE")
         await page.evaluate(SHOW)
-        await expect(page.locator(f"#i-{mine['id']}")).to_have_count(0)
+        await expect(page.locator(f"#i-{own_document['id']}")).to_have_count(0)
 
 
 async def test_the_home_page_follows_too(chromium: Browser, yard: BrowserSite) -> None:
     id_ = yard.ids["words"]
-    async with window(chromium, yard) as looking:
-        page = looking.page
+    async with window(chromium, yard) as open_window:
+        page = open_window.page
         await page.goto("/ui/")
         await page.evaluate("window.stillThere = true")
         urllib.request.urlopen(f"{yard.words.url}/down").read()
@@ -380,26 +383,26 @@ async def test_the_home_page_follows_too(chromium: Browser, yard: BrowserSite) -
         urllib.request.urlopen(f"{yard.words.url}/up").read()
         yard.post(f"/api/v1/instances/{id_}/test")
         await expect(page.locator("#next")).not_to_contain_text("Words")
-        assert await marked(page)
+        assert await is_same_page(page)
 
 
 async def test_a_restart_of_a_files_server_is_followed_live(chromium: Browser, yard: BrowserSite) -> None:
-    async with window(chromium, yard) as looking:
-        page = looking.page
+    async with window(chromium, yard) as open_window:
+        page = open_window.page
         await page.goto("/ui/admin/mcp/files/demo")
-        await settled(page)
+        await wait_for_late_parts(page)
         before = await page.locator("dl").first.text_content() or ""
         await page.evaluate("window.stillThere = true")
         yard.post("/api/v1/servers/demo/restart")
         await expect(page.locator("dl").first).not_to_have_text(before)
         await expect(page.locator("dl .pill").first).to_have_text("Ready")
-        assert await marked(page)
+        assert await is_same_page(page)
 
 
 async def test_one_press_changes_one_row(chromium: Browser, yard: BrowserSite) -> None:
     id_ = yard.ids["docs"]
-    async with window(chromium, yard) as looking:
-        page = looking.page
+    async with window(chromium, yard) as open_window:
+        page = open_window.page
         await page.goto("/ui/mcp")
         await page.evaluate("window.stillThere = true")
         row = page.locator(f"#i-{id_}")
@@ -414,33 +417,33 @@ async def test_one_press_changes_one_row(chromium: Browser, yard: BrowserSite) -
         await expect(row.locator(".pill")).to_have_text("Ready")
         await page.get_by_role("button", name="Dismiss").click()
         await expect(page.locator("#flash")).to_be_empty()
-        assert await marked(page)
+        assert await is_same_page(page)
 
 
 async def test_a_press_is_not_lost_when_the_row_changes_under_it(
     chromium: Browser, yard: BrowserSite
 ) -> None:
-    id_, asked, answer = yard.ids["words"], asyncio.Event(), asyncio.Event()
+    id_, request_received, answer = yard.ids["words"], asyncio.Event(), asyncio.Event()
 
-    async def held(route: Route) -> None:
-        asked.set()
+    async def hold_request(route: Route) -> None:
+        request_received.set()
         await answer.wait()
         await route.continue_()
 
-    async with window(chromium, yard) as looking:
-        page = looking.page
+    async with window(chromium, yard) as open_window:
+        page = open_window.page
         await page.goto("/ui/mcp")
         row = page.locator(f"#i-{id_}")
         await expect(row.locator(".pill")).to_have_text("Ready")
-        await page.route("**/ui/mcp", held)
+        await page.route("**/ui/mcp", hold_request)
         urllib.request.urlopen(f"{yard.words.url}/down").read()
         yard.post(f"/api/v1/instances/{id_}/test")
-        await asyncio.wait_for(asked.wait(), 30)
+        await asyncio.wait_for(request_received.wait(), 30)
         await row.get_by_role("button", name="Test").hover()
         await page.mouse.down()
-        async with page.expect_response("**/ui/mcp") as fetched:
+        async with page.expect_response("**/ui/mcp") as response:
             answer.set()
-        await (await fetched.value).finished()
+        await (await response.value).finished()
         # Whatever the page does with it at once is done.
         await page.evaluate("new Promise((done) => setTimeout(done, 50))")
         await page.mouse.up()
@@ -452,22 +455,22 @@ async def test_a_press_is_not_lost_when_the_row_changes_under_it(
         await expect(row.locator(".pill")).to_have_text("Ready")
 
 
-async def test_what_was_searched_last_is_shown_though_it_was_answered_first(
+async def test_the_last_search_is_shown_though_it_was_answered_first(
     chromium: Browser, yard: BrowserSite
 ) -> None:
-    asked, answer = asyncio.Event(), asyncio.Event()
+    request_received, answer = asyncio.Event(), asyncio.Event()
 
-    async def held(route: Route) -> None:
-        asked.set()
+    async def hold_request(route: Route) -> None:
+        request_received.set()
         await answer.wait()
         await route.continue_()
 
-    async with window(chromium, yard) as looking:
-        page = looking.page
+    async with window(chromium, yard) as open_window:
+        page = open_window.page
         await page.goto("/ui/mcp")
-        await page.route("**/ui/mcp?q=library", held)
+        await page.route("**/ui/mcp?q=library", hold_request)
         await page.get_by_label("Search instances").fill("library")
-        await asyncio.wait_for(asked.wait(), 30)
+        await asyncio.wait_for(request_received.wait(), 30)
         await page.get_by_label("Search instances").fill("words")
         await expect(page.locator(".rows > li")).to_have_count(1)
         async with page.expect_response("**/ui/mcp?q=library") as late:
@@ -480,24 +483,24 @@ async def test_what_was_searched_last_is_shown_though_it_was_answered_first(
 
 
 async def test_tools_are_filtered_while_one_types_and_picked(chromium: Browser, yard: BrowserSite) -> None:
-    async with window(chromium, yard) as looking:
-        page = looking.page
+    async with window(chromium, yard) as open_window:
+        page = open_window.page
         await page.goto(f"/ui/mcp/{yard.ids['docs']}")
-        await settled(page)
-        shown = page.locator("#tool-list > li:visible")
-        await expect(shown).to_have_count(3)
+        await wait_for_late_parts(page)
+        visible_tools = page.locator("#tool-list > li:visible")
+        await expect(visible_tools).to_have_count(3)
         await page.get_by_label("Filter 3 tools").fill("question")
-        await expect(shown).to_have_count(1)
+        await expect(visible_tools).to_have_count(1)
         await expect(page.locator("#announcements")).to_have_text("1 shown")
         await expect(page.locator(".pick").first).to_be_hidden()
         await page.get_by_label("Only selected").check()
         await page.get_by_label("Filter 3 tools").fill("")
-        await expect(shown).to_have_count(3)
+        await expect(visible_tools).to_have_count(3)
         await page.get_by_role("button", name="Clear").click()
         await page.get_by_label("Enable query-docs").check()
         await page.get_by_role("button", name="Save selection").click()
         await expect(page.locator("#flash")).to_contain_text("1 tool enabled")
-        await settled(page)
+        await wait_for_late_parts(page)
         await expect(page.locator("#tools .cost").first).to_contain_text("1 of 3 usable")
         await page.get_by_label("All", exact=False).first.check()
         await page.get_by_role("button", name="Save selection").click()
@@ -505,8 +508,8 @@ async def test_tools_are_filtered_while_one_types_and_picked(chromium: Browser, 
 
 
 async def test_a_tool_is_tried_in_place(chromium: Browser, yard: BrowserSite) -> None:
-    async with window(chromium, yard) as looking:
-        page = looking.page
+    async with window(chromium, yard) as open_window:
+        page = open_window.page
         await page.goto(f"/ui/mcp/{yard.ids['docs']}/tool?name=query-docs")
         await page.evaluate("window.stillThere = true")
         await page.get_by_label("library_id").fill("/docs/x")
@@ -514,13 +517,13 @@ async def test_a_tool_is_tried_in_place(chromium: Browser, yard: BrowserSite) ->
         await page.get_by_role("button", name="Call").click()
         await expect(page.locator("#result")).to_contain_text("read the manual")
         await expect(page.get_by_label("library_id")).to_have_value("/docs/x")
-        assert await marked(page)
+        assert await is_same_page(page)
         assert await page.evaluate("window.hacked") is None
 
 
 async def test_ways_to_sign_in_are_added_in_place(chromium: Browser, yard: BrowserSite) -> None:
-    async with window(chromium, yard) as looking:
-        page = looking.page
+    async with window(chromium, yard) as open_window:
+        page = open_window.page
         await page.goto("/ui/admin/mcp/new")
         await page.get_by_label("Name", exact=True).fill("typed already")
         await page.get_by_role("button", name="Add sign-in method").click()
@@ -540,8 +543,8 @@ async def test_ways_to_sign_in_are_added_in_place(chromium: Browser, yard: Brows
 async def test_the_check_of_a_slug_survives_a_page_that_has_changed(
     chromium: Browser, yard: BrowserSite
 ) -> None:
-    async with window(chromium, yard) as looking:
-        page = looking.page
+    async with window(chromium, yard) as open_window:
+        page = open_window.page
         answered = asyncio.Event()
 
         async def answer_late(route: Route) -> None:
@@ -565,8 +568,8 @@ async def test_the_check_of_a_slug_survives_a_page_that_has_changed(
 
 
 async def test_relative_times_go_on_while_a_page_is_open(chromium: Browser, yard: BrowserSite) -> None:
-    async with window(chromium, yard) as looking:
-        page = looking.page
+    async with window(chromium, yard) as open_window:
+        page = open_window.page
         await page.clock.install()
         await page.goto(f"/ui/mcp/{yard.ids['words']}")
         moment = page.locator("dl time").first
@@ -582,8 +585,8 @@ async def test_relative_times_go_on_while_a_page_is_open(chromium: Browser, yard
 
 
 async def test_the_token_can_be_copied(chromium: Browser, yard: BrowserSite) -> None:
-    async with window(chromium, yard, permissions=["clipboard-read", "clipboard-write"]) as looking:
-        page = looking.page
+    async with window(chromium, yard, permissions=["clipboard-read", "clipboard-write"]) as open_window:
+        page = open_window.page
         await page.goto("/ui/tokens")
         await page.get_by_label("Name").fill("copied")
         await page.get_by_role("button", name="Create token").click()
@@ -596,8 +599,8 @@ async def test_the_token_can_be_copied(chromium: Browser, yard: BrowserSite) -> 
 
 
 async def test_over_plain_http_the_token_can_be_copied_too(chromium: Browser, yard: BrowserSite) -> None:
-    async with window(chromium, yard) as looking:
-        page = looking.page
+    async with window(chromium, yard) as open_window:
+        page = open_window.page
         # As browsers have it where a page came unencrypted from another machine.
         await page.add_init_script("Object.defineProperty(navigator, 'clipboard', { value: undefined })")
         await page.goto("/ui/tokens")
@@ -611,11 +614,11 @@ async def test_over_plain_http_the_token_can_be_copied_too(chromium: Browser, ya
         await expect(page.get_by_label("Name")).to_have_value(text)
 
 
-async def test_a_snippet_follows_what_is_chosen_and_can_be_copied(
+async def test_a_snippet_follows_the_selection_and_can_be_copied(
     chromium: Browser, yard: BrowserSite
 ) -> None:
-    async with window(chromium, yard, permissions=["clipboard-read", "clipboard-write"]) as looking:
-        page = looking.page
+    async with window(chromium, yard, permissions=["clipboard-read", "clipboard-write"]) as open_window:
+        page = open_window.page
         await page.goto("/ui/")
         await page.get_by_role("link", name="Clients", exact=True).click()
         await page.get_by_role("link", name="Cursor").click()
@@ -624,8 +627,8 @@ async def test_a_snippet_follows_what_is_chosen_and_can_be_copied(
         await expect(page.get_by_label("URL", exact=True)).to_have_value(f"{yard.url}/mcp/servers/demo")
         await page.get_by_role("button", name="Copy the entry", exact=True).click()
         await expect(page.locator("#announcements")).to_have_text("Copied")
-        copied = json.loads(await page.evaluate("navigator.clipboard.readText()"))
-        assert copied == {"mcpServers": {"toolyard": {"url": f"{yard.url}/mcp/servers/demo"}}}
+        document = json.loads(await page.evaluate("navigator.clipboard.readText()"))
+        assert document == {"mcpServers": {"toolyard": {"url": f"{yard.url}/mcp/servers/demo"}}}
         await page.get_by_role("link", name="VS Code").click()
         await expect(page.get_by_label("Access", exact=True)).to_have_value("server/demo")
 
@@ -635,8 +638,8 @@ async def test_a_snippet_follows_what_is_chosen_and_can_be_copied(
 
 async def test_colours_follow_the_system_until_one_chooses(chromium: Browser, yard: BrowserSite) -> None:
     background = "getComputedStyle(document.body).backgroundColor + getComputedStyle(document.body).color"
-    async with window(chromium, yard, color_scheme="dark") as looking:
-        page = looking.page
+    async with window(chromium, yard, color_scheme="dark") as open_window:
+        page = open_window.page
         await page.goto("/ui/")
         dark = await page.evaluate(background)
         await page.emulate_media(color_scheme="light")
@@ -652,8 +655,8 @@ async def test_colours_follow_the_system_until_one_chooses(chromium: Browser, ya
 
 
 async def test_on_a_phone_the_menu_opens_and_closes(chromium: Browser, yard: BrowserSite) -> None:
-    async with window(chromium, yard, viewport={"width": 390, "height": 844}, has_touch=True) as looking:
-        page = looking.page
+    async with window(chromium, yard, viewport={"width": 390, "height": 844}, has_touch=True) as open_window:
+        page = open_window.page
         await page.goto("/ui/")
         await expect(page.get_by_role("link", name="Registry")).to_be_hidden()
         await page.get_by_role("button", name="Menu").tap()
@@ -670,8 +673,8 @@ async def test_on_a_phone_the_menu_opens_and_closes(chromium: Browser, yard: Bro
 async def test_without_script_everything_is_still_there(chromium: Browser, yard: BrowserSite) -> None:
     async with window(
         chromium, yard, java_script_enabled=False, viewport={"width": 390, "height": 844}
-    ) as looking:
-        page = looking.page
+    ) as open_window:
+        page = open_window.page
         await page.goto(f"/ui/mcp/{yard.ids['docs']}")
         await page.get_by_role("link", name="Load tools").click()
         await expect(page.locator("#tool-list > li")).to_have_count(3)
@@ -688,8 +691,8 @@ async def test_without_script_everything_is_still_there(chromium: Browser, yard:
 
 
 async def test_a_press_on_a_later_page_stays_there(chromium: Browser, yard: BrowserSite) -> None:
-    async with window(chromium, yard) as looking:
-        page = looking.page
+    async with window(chromium, yard) as open_window:
+        page = open_window.page
         await page.goto("/ui/mcp")
         await page.get_by_label("Search instances").fill("library")
         await expect(page.locator(".rows > li")).to_have_count(1)

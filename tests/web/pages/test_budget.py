@@ -31,8 +31,8 @@ async def test_costs_are_shown_for_agents_and_only_own_calls_count(
     assert page.status == 200
     assert "within the budget of 20,000" in page.text
     assert "Counter" in page.text
-    (unused,) = page.root.all("details")
-    names = [code.text for code in unused.all("code")]
+    (unused_details,) = page.root.all("details")
+    names = [code.text for code in unused_details.all("code")]
     assert "demo_weekday" in names
     assert "demo_count" not in names
 
@@ -51,7 +51,7 @@ async def test_an_agent_that_names_an_unknown_tool_is_listed_too(
     assert int(tokens) > 0
 
 
-async def turn_off_unused(browser: ScriptlessBrowser) -> str:
+async def turn_off_unused_tools(browser: ScriptlessBrowser) -> str:
     """Follow the link of the page, confirm, and return the message."""
     page = await browser.get("/ui/budget")
     (link,) = [each for each in page.root.all("a") if "Turn off unused tools" in each.text]
@@ -68,11 +68,11 @@ async def test_an_admin_turns_off_unused_tools_in_the_configuration_file(
     config = local.services.config
     config.set_configuration(replace(config.configuration, file=str(file)))
     admin, eve = await local.person("root", "admin"), await local.person("eve")
-    used = AuditEntry(at=time.time(), action="tool.call", actor=eve.user.id, target="demo/weekday")
-    await local.services.database.audit.write(used)
+    audit_entry = AuditEntry(at=time.time(), action="tool.call", actor=eve.user.id, target="demo/weekday")
+    await local.services.database.audit.write(audit_entry)
     # What others use is kept, and nobody else can turn off tools for all.
     assert "Turn off unused tools" not in (await ScriptlessBrowser(eve.browser).get("/ui/budget")).text
-    assert "1 tool turned off." in await turn_off_unused(ScriptlessBrowser(admin.browser))
+    assert "1 tool turned off." in await turn_off_unused_tools(ScriptlessBrowser(admin.browser))
     assert json.loads(file.read_text())["mcpServers"]["demo"]["denyTools"] == ["x", "count"]
 
 
@@ -85,8 +85,8 @@ async def test_a_person_turns_off_unused_tools_of_their_instances(
     server = (await admin.token.post("/api/v1/servers", body)).json["id"]
     instance = (await bob.token.post("/api/v1/instances", {"server_id": server, "slug": "mine"})).json["id"]
     await bob.token.get("/api/v1/tools")
-    used = AuditEntry(at=time.time(), action="tool.call", actor=bob.user.id, target="demo/weekday")
-    await local.services.database.audit.write(used)
-    assert "1 tool turned off." in await turn_off_unused(ScriptlessBrowser(bob.browser))
+    audit_entry = AuditEntry(at=time.time(), action="tool.call", actor=bob.user.id, target="demo/weekday")
+    await local.services.database.audit.write(audit_entry)
+    assert "1 tool turned off." in await turn_off_unused_tools(ScriptlessBrowser(bob.browser))
     assert (await bob.token.get(f"/api/v1/instances/{instance}")).json["tool_filter"] == []
     assert "Turn off unused tools" not in (await ScriptlessBrowser(bob.browser).get("/ui/budget")).text

@@ -57,12 +57,12 @@ async def test_alone_no_token_is_needed_and_a_program_can_be_started(local_site:
     assert answer.status == 200
 
 
-async def test_a_program_that_a_client_starts_uses_what_this_one_uses(local_site: InProcessApp) -> None:
+async def test_a_snippet_for_a_program_uses_our_own_settings(local_site: InProcessApp) -> None:
     page = await ScriptlessBrowser(local_site.client()).get("/ui/connect?client=cursor")
-    made, folder = entry(page, "the entry for the local command"), local_site.services.data_dir
+    made_entry, folder = entry(page, "the entry for the local command"), local_site.services.data_dir
     places = ["--data-dir", str(folder), "--config", str(folder / "mcp.json")]
     program = [str(Path(sys.executable).with_name("toolyard"))]
-    assert [made["command"], *made["args"]] == [*program, *places, "stdio"]
+    assert [made_entry["command"], *made_entry["args"]] == [*program, *places, "stdio"]
     assert f"{' '.join([*program, *places])} connect cursor --write" in page.text
 
 
@@ -103,18 +103,18 @@ async def test_a_token_is_made_for_the_client_and_opens_the_address(
     bob = ScriptlessBrowser(person.browser)
     page = await bob.get(f"/ui/connect?client={client}&offer=server%2Fdemo")
     assert not page.root.all("pre", aria_label="the entry for the local command")
-    made = await bob.send(page, page.root.one("form", method="post", action="/ui/connect"))
-    assert made.status == 200
-    text = made.root.one("input", id="token-text").attrs["value"]
+    response = await bob.send(page, page.root.one("form", method="post", action="/ui/connect"))
+    assert response.status == 200
+    text = response.root.one("input", id="token-text").attrs["value"]
     assert re.fullmatch(r"ty_[\w-]{20,}", text)
-    shown = entry(made)
-    headers = shown.get("headers") or shown["http_headers"]
-    url = shown[URL_KEYS.get(client, "url")]
+    shown_entry = entry(response)
+    headers = shown_entry.get("headers") or shown_entry["http_headers"]
+    url = shown_entry[URL_KEYS.get(client, "url")]
     assert url == f"{password_site.url}/mcp/servers/demo"
     assert headers == {"Authorization": f"Bearer {text}"}
-    found = await password_site.services.people.authenticate_token(text)
-    assert found is not None
-    assert (found[0].name, found[0].scope) == (
+    principal = await password_site.services.people.authenticate_token(text)
+    assert principal is not None
+    assert (principal[0].name, principal[0].scope) == (
         CLIENT_FORMATS[client].title,
         TokenScope(frozenset({Right.CALL}), servers=("demo",)),
     )
@@ -133,11 +133,11 @@ async def test_each_offer_has_its_address_and_its_bounds(open_site: Opening, dem
     page = await bob.get("/ui/connect?client=cursor&offer=agent%2Fcode-reader")
     assert entry(page)["url"] == f"{local.url}/mcp/agents/code-reader"
     page = await bob.send(page, page.root.one("form", method="post", action="/ui/connect"))
-    found = await local.services.people.authenticate_token(
+    principal = await local.services.people.authenticate_token(
         page.root.one("input", id="token-text").attrs["value"]
     )
-    assert found is not None
-    assert found[0].scope == TokenScope(frozenset({Right.CALL}), agents=("code-reader",))
+    assert principal is not None
+    assert principal[0].scope == TokenScope(frozenset({Right.CALL}), agents=("code-reader",))
     tabs = [each.attrs["href"] for each in page.root.one("nav", aria_label="Clients").all("a")]
     assert "/ui/connect?client=codex&offer=agent%2Fcode-reader" in tabs
     for nonsense in ("offer=agent%2Fabsent", "client=absent", "offer=%00"):

@@ -41,9 +41,9 @@ def test_links_between_pages_lead_to_pages_and_headings_that_are_served() -> Non
             if target.startswith("https://") or target == "#i-copy":
                 continue
             path, _, anchor = target.partition("#")
-            linked = path.removeprefix("/ui/docs").strip("/") or ("README" if path else name)
-            assert linked in list_document_files(), f"{name}: {target}"
-            assert not anchor or anchor in render_stored_document(linked).anchors, f"{name}: {target}"
+            page_name = path.removeprefix("/ui/docs").strip("/") or ("README" if path else name)
+            assert page_name in list_document_files(), f"{name}: {target}"
+            assert not anchor or anchor in render_stored_document(page_name).anchors, f"{name}: {target}"
 
 
 def test_links_to_files_that_are_not_served_become_text() -> None:
@@ -78,12 +78,12 @@ async def test_a_stranger_reads_the_documentation_and_nothing_else_of_the_files(
         assert (await password_site.client().get(f"/ui/docs/{name}")).status in (404, 400), name
 
 
-async def test_the_list_of_pages_has_the_navigation_for_people_who_are_signed_in(
+async def test_the_list_of_pages_has_the_navigation_for_signed_in_users(
     password_site: InProcessApp,
 ) -> None:
     ann = ScriptlessBrowser((await password_site.person("ann")).browser)
     page = await ann.get("/ui/docs")
     check(page)
     assert page.root.one("nav", aria_label="Main")
-    shown = {each.attrs["href"].removeprefix("/ui/docs/") for each in page.root.one("main").all("a")}
-    assert shown == set(PAGES) - {"README"}
+    linked_pages = {each.attrs["href"].removeprefix("/ui/docs/") for each in page.root.one("main").all("a")}
+    assert linked_pages == set(PAGES) - {"README"}

@@ -41,7 +41,7 @@ async def connect_client(client: HttpClient) -> None:
     assert (await client.post("/mcp", REQUEST, headers=MCP)).status == 200
 
 
-async def test_each_step_of_the_local_user_is_done_by_what_happens(local_site: InProcessApp) -> None:
+async def test_each_step_of_the_local_user_is_completed_by_its_action(local_site: InProcessApp) -> None:
     me, user = ScriptlessBrowser(local_site.client()), await local_site.services.people.local_user()
     undone = dict.fromkeys(("Try a tool", "Add a server", "Choose a model", "Connect your editor"), False)
     assert await steps(me) == undone
@@ -101,7 +101,7 @@ async def test_people_see_only_their_own_steps(password_site: InProcessApp) -> N
     assert (await steps(admin))["Try a tool"] is False
 
 
-async def test_who_hides_the_steps_hides_them_for_nobody_else(password_site: InProcessApp) -> None:
+async def test_the_steps_are_hidden_only_for_the_user_who_hid_them(password_site: InProcessApp) -> None:
     people: list[SignedInUser] = [await password_site.person("ann"), await password_site.person("bob")]
     ann, bob = (ScriptlessBrowser(each.browser) for each in people)
     await ann.press(await ann.get("/ui/"), "/ui/first-steps/hide")

@@ -17,12 +17,12 @@ def primary_links(root: PageElement) -> list[str]:
 async def test_the_first_open_step_is_the_one_highlighted_action(
     open_site: Opening, demo: dict[str, Any]
 ) -> None:
-    empty, filled = await open_site({}), await open_site({"demo": demo})
+    empty, site = await open_site({}), await open_site({"demo": demo})
     home = await ScriptlessBrowser(empty.client()).get("/ui/")
     assert primary_links(home.root) == ["Open catalogue"]
     # There is nothing to run without a server.
     assert [each.text for each in home.root.one(class_="head").all("a")] == []
-    home = await ScriptlessBrowser(filled.client()).get("/ui/")
+    home = await ScriptlessBrowser(site.client()).get("/ui/")
     assert primary_links(home.root) == ["Run a tool"]
 
 

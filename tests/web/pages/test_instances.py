@@ -34,7 +34,7 @@ async def me(local_site: InProcessApp) -> ScriptlessBrowser:
     return ScriptlessBrowser(local_site.client())
 
 
-async def created(
+async def create_instance(
     local_site: InProcessApp, server: RegistryServer, slug: str = "words", choice: int = 0
 ) -> str:
     user = await local_site.services.people.local_user()
@@ -81,13 +81,13 @@ async def test_bad_input_is_told_beside_its_field_and_kept(
 async def test_a_slug_that_is_taken_is_told(
     me: ScriptlessBrowser, local_site: InProcessApp, server: RegistryServer
 ) -> None:
-    await created(local_site, server, "Words")
+    await create_instance(local_site, server, "Words")
     page = await me.get(f"/ui/mcp/new?server={server.id}")
     page = await me.send(page, page.form_with("slug"), {"slug": "wORDS"})
     assert page.status == 422
     assert page.error("slug")
-    told = await me.client.get("/ui/mcp/slug?slug=WORDS", headers=me.cookie())
-    assert "You have an instance with this slug" in told.text
+    response = await me.client.get("/ui/mcp/slug?slug=WORDS", headers=me.cookie())
+    assert "You have an instance with this slug" in response.text
     assert (await me.client.get("/ui/mcp/slug?slug=other", headers=me.cookie())).text == ""
     assert "1 to 24" in (await me.client.get("/ui/mcp/slug?slug=%21", headers=me.cookie())).text
 
@@ -106,8 +106,8 @@ async def test_a_value_is_never_sent_back(
     edit = await me.get(f"{page.path}/edit")
     assert SECRET not in edit.html
     assert "A value is stored. Leave empty to keep it." in edit.text
-    saved = await me.send(edit, edit.form_with("slug"), {"name": "Keyed"})
-    assert saved.h1 == "Keyed"
+    saved_page = await me.send(edit, edit.form_with("slug"), {"name": "Keyed"})
+    assert saved_page.h1 == "Keyed"
     user = await local_site.services.people.local_user()
     (instance, _), *_ = await local_site.services.registry.list_instances(user.id)
     assert (instance.slug, instance.name, instance.value) == ("keyed", "Keyed", SECRET)
@@ -165,7 +165,7 @@ async def test_the_list_can_be_searched_and_paged(
 async def test_an_instance_is_switched_off_and_on_again(
     me: ScriptlessBrowser, local_site: InProcessApp, server: RegistryServer
 ) -> None:
-    at = f"/ui/mcp/{await created(local_site, server)}"
+    at = f"/ui/mcp/{await create_instance(local_site, server)}"
     page = await me.press(await me.get("/ui/mcp"), f"{at}/disable")
     assert page.path == "/ui/mcp"
     assert "“Words” is disabled." in page.flash
@@ -176,10 +176,10 @@ async def test_an_instance_is_switched_off_and_on_again(
     assert (await me.get("/ui/mcp")).flash == ""
 
 
-async def test_a_test_tells_what_came_of_it(
+async def test_a_test_shows_its_outcome(
     me: ScriptlessBrowser, local_site: InProcessApp, server: RegistryServer, words: ListeningProgram
 ) -> None:
-    at = f"/ui/mcp/{await created(local_site, server)}"
+    at = f"/ui/mcp/{await create_instance(local_site, server)}"
     page = await me.press(await me.get("/ui/mcp"), f"{at}/test")
     assert "is working: 4 tools" in page.flash
     words.stop()
@@ -197,7 +197,7 @@ async def test_a_test_tells_what_came_of_it(
 async def test_deleting_asks_again(
     me: ScriptlessBrowser, local_site: InProcessApp, server: RegistryServer
 ) -> None:
-    at = f"/ui/mcp/{await created(local_site, server)}"
+    at = f"/ui/mcp/{await create_instance(local_site, server)}"
     page = await me.get(f"{at}/delete")
     assert page.h1 == "Delete “Words”?"
     assert (await me.get(at)).status == 200
@@ -213,7 +213,7 @@ async def test_deleting_asks_again(
 async def test_the_tools_are_those_of_now(
     me: ScriptlessBrowser, local_site: InProcessApp, server: RegistryServer
 ) -> None:
-    at = f"/ui/mcp/{await created(local_site, server)}"
+    at = f"/ui/mcp/{await create_instance(local_site, server)}"
     page = await me.get(at)
     assert "echo" not in page.text
     assert page.root.one("section", id="tools").attrs["data-load"] == f"{at}/tools"
@@ -236,7 +236,7 @@ async def test_a_server_that_fails_is_told_in_full(
 ) -> None:
     draft = ServerDraft("Web page", f"{hostile_http.url}/html/k?when=always", private_addresses=True)
     server = await local_site.services.registry.add_server(draft)
-    at = f"/ui/mcp/{await created(local_site, server)}"
+    at = f"/ui/mcp/{await create_instance(local_site, server)}"
     page = await me.get(f"{at}/tools")
     assert page.status == 200
     assert "Couldn’t reach the server" in page.text
@@ -247,19 +247,19 @@ async def test_a_server_that_fails_is_told_in_full(
 async def test_a_filter_lets_all_some_or_none_through(
     me: ScriptlessBrowser, local_site: InProcessApp, server: RegistryServer
 ) -> None:
-    at = f"/ui/mcp/{await created(local_site, server)}"
+    at = f"/ui/mcp/{await create_instance(local_site, server)}"
     user = await local_site.services.people.local_user()
 
     async def send(kind: str, tools: list[str]) -> ScriptlessPage:
         page = await me.get(f"{at}/tools")
         return await me.send(page, page.form_with("filter"), {"filter": kind, "tool": tools})
 
-    async def stored() -> tuple[str, ...] | None:
+    async def read_tool_filter() -> tuple[str, ...] | None:
         return (await local_site.services.registry.list_instances(user.id))[0][0].tool_filter
 
     page = await send("some", ["echo", "gone-meanwhile"])
     assert "2 tools enabled" in page.flash
-    assert await stored() == ("echo", "gone-meanwhile")
+    assert await read_tool_filter() == ("echo", "gone-meanwhile")
     page = await me.get(f"{at}/tools")
     boxes = {each.attrs["value"]: "checked" in each.attrs for each in page.root.all("input", class_="pick")}
     assert boxes["echo"]
@@ -268,27 +268,27 @@ async def test_a_filter_lets_all_some_or_none_through(
     assert "New tools stay off" in page.text
     assert "1 of 4 usable" in page.text
     await send("none", ["echo"])
-    assert await stored() == ()
+    assert await read_tool_filter() == ()
     assert "0 of 4 usable" in (await me.get(f"{at}/tools")).text
     await send("all", [])
-    assert await stored() is None
+    assert await read_tool_filter() is None
     page = await send("some", [f"tool-{number}-{'x' * 60}" for number in range(10_000)])
     assert "10,000 tools enabled" in page.flash
-    assert len(await stored() or ()) == 10_000
+    assert len(await read_tool_filter() or ()) == 10_000
     await send("all", [])
     page = await send("some", [f"tool-{number}" for number in range(10_001)])
     assert page.flash.startswith("The filter has 10,001 entries")
-    assert await stored() is None
+    assert await read_tool_filter() is None
 
 
 async def test_the_home_page_counts_the_tools_of_all_instances(
     me: ScriptlessBrowser, local_site: InProcessApp, server: RegistryServer
 ) -> None:
     for number in range(7):
-        await created(local_site, server, f"words-{number}")
+        await create_instance(local_site, server, f"words-{number}")
     await local_site.client().get("/api/v1/tools?fresh=true")
-    listed = (await local_site.client().get("/api/v1/status")).json["items"]
-    tools = sum(each["tool_count"] for each in listed)
+    items = (await local_site.client().get("/api/v1/status")).json["items"]
+    tools = sum(each["tool_count"] for each in items)
     assert tools > 7 * 4
     tile = next(
         each for each in (await me.get("/ui/")).root.all("div", class_="tile") if "Tools" in each.text
@@ -299,7 +299,7 @@ async def test_the_home_page_counts_the_tools_of_all_instances(
 async def test_a_tool_is_tried_with_a_form_from_its_schema(
     me: ScriptlessBrowser, local_site: InProcessApp, server: RegistryServer
 ) -> None:
-    at = f"/ui/mcp/{await created(local_site, server)}"
+    at = f"/ui/mcp/{await create_instance(local_site, server)}"
     page = await me.get(f"{at}/tool?name=echo")
     labels = {each.attrs["for"]: each.text for each in page.root.all("label") if "for" in each.attrs}
     fields = {text.split(" ")[0]: name for name, text in labels.items()}
@@ -310,16 +310,16 @@ async def test_a_tool_is_tried_with_a_form_from_its_schema(
         fields["loud"]: "true",
         fields["more"]: '{"a": [1]}',
     }
-    answered = await me.send(page, form, sent)
-    assert answered.status == 200
-    assert '{"text": "hello", "times": 3, "loud": true, "more": {"a": [1]}}' in answered.text
-    assert dict(answered.fields(answered.form_with("json")))[fields["text"]] == "hello"
+    answered_page = await me.send(page, form, sent)
+    assert answered_page.status == 200
+    assert '{"text": "hello", "times": 3, "loud": true, "more": {"a": [1]}}' in answered_page.text
+    assert dict(answered_page.fields(answered_page.form_with("json")))[fields["text"]] == "hello"
     bad = await me.send(page, form, {fields["times"]: "three", fields["more"]: "{"})
     assert bad.status == 422
     assert "“times” must be a whole number." in bad.error(fields["times"])
     assert "“more” must be valid JSON." in bad.error(fields["more"])
-    written = await me.send(page, form, {"json": '{"any": "thing"}'})
-    assert '{"any": "thing"}' in written.text
+    written_page = await me.send(page, form, {"json": '{"any": "thing"}'})
+    assert '{"any": "thing"}' in written_page.text
     for text in ("[1]", "{", "[" * 100_000):
         assert (await me.send(page, form, {"json": text})).status == 422
 
@@ -327,7 +327,7 @@ async def test_a_tool_is_tried_with_a_form_from_its_schema(
 async def test_a_tool_that_may_not_be_called_says_why(
     me: ScriptlessBrowser, local_site: InProcessApp, server: RegistryServer
 ) -> None:
-    at = f"/ui/mcp/{await created(local_site, server)}"
+    at = f"/ui/mcp/{await create_instance(local_site, server)}"
     page = await me.get(f"{at}/tool?name=wipe")
     assert "You can’t call it: this tool can change data, and such tools are turned off." in page.text
     assert not page.root.all("textarea", id="json")
@@ -346,10 +346,10 @@ async def test_a_tool_that_may_not_be_called_says_why(
 async def test_a_tools_own_error_and_a_dead_server_are_told_in_full(
     me: ScriptlessBrowser, local_site: InProcessApp, server: RegistryServer, words: ListeningProgram
 ) -> None:
-    at = f"/ui/mcp/{await created(local_site, server)}"
+    at = f"/ui/mcp/{await create_instance(local_site, server)}"
     page = await me.get(f"{at}/tools")
-    marked = next(row for row in page.root.all("li") if "A name that is markup" in row.text)
-    page = await me.get(marked.one("a", class_="button").attrs["href"])
+    marked_row = next(row for row in page.root.all("li") if "A name that is markup" in row.text)
+    page = await me.get(marked_row.one("a", class_="button").attrs["href"])
     page = await me.send(page, page.form_with("json"))
     assert "Tool error" in page.text
     words.stop()
@@ -362,7 +362,7 @@ async def test_a_tools_own_error_and_a_dead_server_are_told_in_full(
 async def test_a_state_that_is_stored_is_shown(
     me: ScriptlessBrowser, local_site: InProcessApp, server: RegistryServer
 ) -> None:
-    id_ = await created(local_site, server, choice=2)
+    id_ = await create_instance(local_site, server, choice=2)
     reason = "The provider no longer accepts it"
     await local_site.services.database.registry.set_instance_state(id_, InstanceState.NEEDS_REAUTH, reason)
     page = await me.get("/ui/mcp")

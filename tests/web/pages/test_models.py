@@ -29,7 +29,7 @@ async def test_a_model_is_tested_added_edited_and_deleted(
 ) -> None:
     ada, ann = await admin_of(password_site), await password_site.person("ann")
     page = await ada.get(f"{AT}/new")
-    entered = {
+    form_values = {
         "provider": "compatible",
         "model": "fake-1",
         "base_url": f"{model_program.url}/v1",
@@ -41,10 +41,10 @@ async def test_a_model_is_tested_added_edited_and_deleted(
         "output_price": "2",
         "sees": "yes",
     }
-    tested = await ada.send(page, f"{AT}/new", entered, ("do", "test"))
-    assert "The model works" in tested.root.one("div", id="tested").text
-    assert "good" not in tested.html.replace('class="alert good"', "")
-    page = await ada.send(tested, f"{AT}/new", {"api_key": "good"}, ("do", "save"))
+    tested_page = await ada.send(page, f"{AT}/new", form_values, ("do", "test"))
+    assert "The model works" in tested_page.root.one("div", id="tested").text
+    assert "good" not in tested_page.html.replace('class="alert good"', "")
+    page = await ada.send(tested_page, f"{AT}/new", {"api_key": "good"}, ("do", "save"))
     assert "“fake-1” was added." in page.flash
     assert "1 person" in page.text
     assert [each.id for each in password_site.services.models.choices_for(ann.user.principal)] == ["fake-1"]
@@ -59,8 +59,8 @@ async def test_a_model_is_tested_added_edited_and_deleted(
     )
     page = await ada.send(form, f"{AT}/fake-1/edit", {"audience": "everyone"}, ("do", "save"))
     assert "“fake-1” was saved." in page.flash
-    stored = await password_site.services.model_registry.get_model("fake-1")
-    assert (stored.api_key, stored.people, stored.sees, stored.output_price) == ("good", (), True, 2.0)
+    model = await password_site.services.model_registry.get_model("fake-1")
+    assert (model.api_key, model.people, model.sees, model.output_price) == ("good", (), True, 2.0)
     stale = await ada.send(form, f"{AT}/fake-1/edit", {"label": "Mine"}, ("do", "save"))
     assert (stale.status, stale.value("label")) == (409, "Mine")
     page = await ada.send(stale, f"{AT}/fake-1/edit", None, ("do", "save"))
@@ -68,11 +68,11 @@ async def test_a_model_is_tested_added_edited_and_deleted(
     page = await ada.send(await ada.get(f"{AT}/fake-1/delete"), f"{AT}/fake-1/delete")
     assert "“Mine” was deleted." in page.flash
     log = await password_site.services.database.audit.entries(before=None, limit=50, action=None, actor=None)
-    done = [each.action for each in reversed(log) if each.action.startswith("model.")]
-    assert done == ["model.test", "model.add", "model.test", *["model.edit"] * 2, "model.delete"]
+    actions = [each.action for each in reversed(log) if each.action.startswith("model.")]
+    assert actions == ["model.test", "model.add", "model.test", *["model.edit"] * 2, "model.delete"]
 
 
-async def test_what_is_wrong_is_said_beside_its_field(password_site: InProcessApp) -> None:
+async def test_errors_are_shown_beside_their_field(password_site: InProcessApp) -> None:
     ada = await admin_of(password_site)
     page = await ada.get(f"{AT}/new")
     bad = {
@@ -101,16 +101,16 @@ async def test_a_number_that_is_none_is_an_error_of_its_field(password_site: InP
     ada = await admin_of(password_site)
     page = await ada.get(f"{AT}/new")
     for text in ("inf", "nan", "1e400", "many"):
-        entered = {"model": "fake-1", "api_key": KEY, "context": text}
-        refused = await ada.send(page, f"{AT}/new", entered, ("do", "save"))
-        assert refused.status == 422, text
-        assert refused.error("context"), text
+        form_values = {"model": "fake-1", "api_key": KEY, "context": text}
+        refused_page = await ada.send(page, f"{AT}/new", form_values, ("do", "save"))
+        assert refused_page.status == 422, text
+        assert refused_page.error("context"), text
 
 
 async def test_all_errors_are_said_at_once(password_site: InProcessApp) -> None:
     ada = await admin_of(password_site)
-    entered = {"provider": "openai", "base_url": "nothing", "input_price": "x"}
-    page = await ada.send(await ada.get(f"{AT}/new"), f"{AT}/new", entered, ("do", "save"))
+    form_values = {"provider": "openai", "base_url": "nothing", "input_price": "x"}
+    page = await ada.send(await ada.get(f"{AT}/new"), f"{AT}/new", form_values, ("do", "save"))
     wrong = {each.attrs["id"] for each in page.root.all(aria_invalid="true")}
     assert wrong == {"model", "base_url", "input_price"}
     [label] = [each.text for each in page.root.all("label") if each.attrs.get("for") == "api_key"]
@@ -153,26 +153,26 @@ async def test_one_of_several_is_made_the_default(password_site: InProcessApp) -
 
 async def test_people_see_the_display_name_of_a_model_everywhere(password_site: InProcessApp) -> None:
     ada = await admin_of(password_site)
-    entered = {"provider": "ollama", "model": "small", "label": "House model"}
-    page = await ada.send(await ada.get(f"{AT}/new"), f"{AT}/new", entered, ("do", "save"))
+    form_values = {"provider": "ollama", "model": "small", "label": "House model"}
+    page = await ada.send(await ada.get(f"{AT}/new"), f"{AT}/new", form_values, ("do", "save"))
     assert page.flash == "“House model” was added."
     edit = await ada.get(f"{AT}/small/edit")
     assert edit.h1 == "Edit “House model”"
-    saved = await ada.send(edit, f"{AT}/small/edit", press=("do", "save"))
-    assert saved.flash == "“House model” was saved."
+    saved_page = await ada.send(edit, f"{AT}/small/edit", press=("do", "save"))
+    assert saved_page.flash == "“House model” was saved."
     agent = {"name": "Reader", "model": "small", "mode": "meta"}
     page = await ada.send(await ada.get("/ui/agents/_new"), "/ui/agents/_new", agent, ("do", "save"))
     facts = page.root.one("dl", class_="facts").text
     assert "House model" in facts
     assert "meta" not in facts
-    listed = (await ada.get("/ui/agents")).root.one("ul", id="agent-list").text
-    assert "House model" in listed
-    assert "Finds tools by search" in listed
+    text = (await ada.get("/ui/agents")).root.one("ul", id="agent-list").text
+    assert "House model" in text
+    assert "Finds tools by search" in text
     entry = AuditEntry(time.time(), "model.request", "someone", target="small", details={"input_tokens": 5})
     await password_site.services.database.audit.write(entry)
     rows = [each.text for each in (await ada.get("/ui/admin/usage")).root.all("th", scope="row")]
     assert "House model" in rows
     confirm = await ada.get(f"{AT}/small/delete")
     assert confirm.h1 == "Delete “House model”?"
-    deleted = await ada.send(confirm, f"{AT}/small/delete")
-    assert deleted.flash == "“House model” was deleted."
+    deleted_page = await ada.send(confirm, f"{AT}/small/delete")
+    assert deleted_page.flash == "“House model” was deleted."

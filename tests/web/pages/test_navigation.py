@@ -16,7 +16,7 @@ def navigation(page: ScriptlessPage) -> set[str]:
     return {each.attrs["href"] for each in page.root.one("div", id="nav").one("nav").all("a")}
 
 
-async def found_pages(browser: ScriptlessBrowser) -> set[str]:
+async def list_page_addresses(browser: ScriptlessBrowser) -> set[str]:
     """The addresses of the group "Pages" of the search without a query."""
     page = await browser.get("/ui/search")
     group = next(each for each in page.root.all("h2") if each.text == "Pages")
@@ -24,13 +24,13 @@ async def found_pages(browser: ScriptlessBrowser) -> set[str]:
 
 
 async def check_pages(browser: ScriptlessBrowser) -> set[str]:
-    found = await found_pages(browser)
-    shown = navigation(await browser.get("/ui/"))
-    assert shown <= found
-    assert {each.href for each in PAGES if each.section is Section.MAIN} <= shown
-    for href in found:
+    pages = await list_page_addresses(browser)
+    navigation_links = navigation(await browser.get("/ui/"))
+    assert navigation_links <= pages
+    assert {each.href for each in PAGES if each.section is Section.MAIN} <= navigation_links
+    for href in pages:
         assert (await browser.get(href)).status == 200, href
-    return found
+    return pages
 
 
 async def test_an_admin_of_a_team_finds_all_pages(password_site: InProcessApp) -> None:
@@ -39,19 +39,19 @@ async def test_an_admin_of_a_team_finds_all_pages(password_site: InProcessApp) -
 
 
 async def test_people_find_no_page_of_admins(password_site: InProcessApp) -> None:
-    found = await check_pages(ScriptlessBrowser((await password_site.person("ann")).browser))
-    assert found == {each.href for each in PAGES} - ADMIN_PAGES
+    pages = await check_pages(ScriptlessBrowser((await password_site.person("ann")).browser))
+    assert pages == {each.href for each in PAGES} - ADMIN_PAGES
 
 
 async def test_the_only_user_finds_no_pages_about_several_people(local_site: InProcessApp) -> None:
-    found = await check_pages(ScriptlessBrowser(local_site.client()))
+    pages = await check_pages(ScriptlessBrowser(local_site.client()))
     of_teams = {"/ui/proposals", "/ui/admin/proposals", "/ui/admin/usage"}
-    assert found == {each.href for each in PAGES} - of_teams
+    assert pages == {each.href for each in PAGES} - of_teams
 
 
 async def test_the_catalogue_and_the_documentation_are_in_the_navigation(local_site: InProcessApp) -> None:
-    shown = navigation(await ScriptlessBrowser(local_site.client()).get("/ui/"))
-    assert {"/ui/catalog", "/ui/docs"} <= shown
+    navigation_links = navigation(await ScriptlessBrowser(local_site.client()).get("/ui/"))
+    assert {"/ui/catalog", "/ui/docs"} <= navigation_links
 
 
 @pytest.mark.parametrize(
@@ -67,8 +67,8 @@ async def test_the_navigation_marks_the_page_that_another_belongs_to(
     password_site: InProcessApp, path: str, current: str
 ) -> None:
     page = await ScriptlessBrowser((await password_site.person("ann")).browser).get(path)
-    marked = [each.text for each in page.root.one("nav").all("a") if "aria-current" in each.attrs]
-    assert marked == [current]
+    texts = [each.text for each in page.root.one("nav").all("a") if "aria-current" in each.attrs]
+    assert texts == [current]
 
 
 @pytest.mark.parametrize("panel", ["nav", "chats"])
@@ -96,16 +96,16 @@ async def test_inviting_is_offered_where_there_are_invite_links(
     admin = ScriptlessBrowser((await password_site.person("root", Role.ADMIN)).browser)
     of_proxy = ScriptlessBrowser(proxy_site.client(**{"Remote-User": "root"}))
     alone = ScriptlessBrowser(local_site.client())
-    offered = ["Invite a person" in (await each.get("/ui/search")).text for each in (admin, of_proxy, alone)]
-    assert offered == [True, False, False]
+    offers = ["Invite a person" in (await each.get("/ui/search")).text for each in (admin, of_proxy, alone)]
+    assert offers == [True, False, False]
     assert "whom your proxy lets in" in (await of_proxy.get("/ui/")).root.one("div", id="first-steps").text
 
 
-async def test_pages_without_content_say_what_they_are_for(local_site: InProcessApp) -> None:
+async def test_pages_without_content_explain_their_purpose(local_site: InProcessApp) -> None:
     me = ScriptlessBrowser(local_site.client())
     empty = await me.get("/ui/admin/audit")
     assert "No entries yet" in empty.text
     assert not empty.root.one("div", id="list").all("a")
-    filtered = await me.get("/ui/admin/audit?when=1h")
-    assert "No entries match." in filtered.text
+    filtered_page = await me.get("/ui/admin/audit?when=1h")
+    assert "No entries match." in filtered_page.text
     assert "toolyard import" in [each.text for each in (await me.get("/ui/")).root.one("main").all("code")]

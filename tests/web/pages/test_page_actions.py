@@ -25,7 +25,9 @@ __all__ = ["windows"]
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytest.mark.timeout(180)]
 
-FOCUSED = "(one) => one === (document.activeElement.getAttribute('aria-label') ?? document.activeElement.id)"
+IS_FOCUSED = (
+    "(one) => one === (document.activeElement.getAttribute('aria-label') ?? document.activeElement.id)"
+)
 
 
 @dataclass(frozen=True)
@@ -73,8 +75,10 @@ def site_with_long_log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sit
         "utf-8",
     )
     ann = asyncio.run(_fill(data))
-    served = programs(sys.executable, "-m", "toolyard", "--data-dir", data, "serve", "--port", "{port}")
-    yield SiteWithLongLog(served.url, data, ann)
+    server_program = programs(
+        sys.executable, "-m", "toolyard", "--data-dir", data, "serve", "--port", "{port}"
+    )
+    yield SiteWithLongLog(server_program.url, data, ann)
     programs.stop()
 
 
@@ -86,7 +90,7 @@ def url(site_with_long_log: SiteWithLongLog) -> str:
 # The log.
 
 
-async def test_the_log_is_filtered_by_what_was_done(windows: Windows) -> None:
+async def test_the_log_is_filtered_by_action(windows: Windows) -> None:
     page = windows.page
     await page.goto("/ui/admin/audit")
     await page.get_by_label("Action", exact=True).select_option("sign_in")
@@ -127,19 +131,19 @@ async def test_a_link_that_was_made_is_in_sight(windows: Windows) -> None:
     await expect(page.locator("#invite-link")).to_be_in_viewport()
 
 
-async def test_whoever_used_a_rows_menu_goes_on_there(windows: Windows) -> None:
+async def test_focus_returns_to_the_row_after_using_its_menu(windows: Windows) -> None:
     page = windows.page
     await page.goto("/ui/admin/people")
     await page.get_by_label("More about person21").click()
     await page.locator("details.more[open]").get_by_role("button", name="Disable").press("Enter")
     await expect(page.get_by_role("row", name="person21")).to_contain_text("Disabled")
-    await page.wait_for_function(FOCUSED, arg="More about person21")
+    await page.wait_for_function(IS_FOCUSED, arg="More about person21")
 
 
 # Approvals.
 
 
-async def test_what_waits_is_there_when_somebody_comes_back_and_no_yes_goes_elsewhere(
+async def test_pending_approvals_are_shown_after_a_return_and_an_approval_counts_only_there(
     windows: Windows, site_with_long_log: SiteWithLongLog
 ) -> None:
     page = windows.page
@@ -156,7 +160,7 @@ async def test_what_waits_is_there_when_somebody_comes_back_and_no_yes_goes_else
     await page.evaluate(SHOW)
     await expect(page.get_by_role("button", name="Allow once (second)")).to_be_visible()
     await expect(first).to_have_count(0)
-    await page.wait_for_function(FOCUSED, arg="main")
+    await page.wait_for_function(IS_FOCUSED, arg="main")
     await site_with_long_log.refuse("p-2")
 
 
@@ -172,7 +176,7 @@ TWICE = """() => {
 }"""
 
 
-async def test_what_is_pressed_twice_is_sent_once(windows: Windows) -> None:
+async def test_a_double_click_sends_once(windows: Windows) -> None:
     page = windows.page
     await page.goto("/ui/tokens")
     await page.get_by_label("Name").fill("twice")
@@ -184,10 +188,10 @@ async def test_what_is_pressed_twice_is_sent_once(windows: Windows) -> None:
     assert await page.evaluate("sessionStorage.sent") == "x"
 
 
-@pytest.mark.parametrize(("status", "told"), [(413, "The request is too long"), (502, "is not responding")])
-async def test_a_form_that_is_not_taken_keeps_what_was_typed(
-    windows: Windows, status: int, told: str
-) -> None:
+@pytest.mark.parametrize(
+    ("status", "error_text"), [(413, "The request is too long"), (502, "is not responding")]
+)
+async def test_a_refused_form_keeps_its_values(windows: Windows, status: int, error_text: str) -> None:
     page = windows.page
     await page.goto("/ui/tokens")
     if status == 502:
@@ -198,7 +202,7 @@ async def test_a_form_that_is_not_taken_keeps_what_was_typed(
     words = "w" * (2_000_000 if status == 413 else 10)
     await page.locator("#tools").evaluate("(box, text) => (box.value = text)", words)
     await page.get_by_role("button", name="Create token").click()
-    await expect(page.locator("#flash")).to_contain_text(told)
+    await expect(page.locator("#flash")).to_contain_text(error_text)
     await expect(page.get_by_label("Name")).to_have_value("kept")
 
 
@@ -212,7 +216,7 @@ async def test_a_search_says_that_one_is_signed_out(windows: Windows) -> None:
     await expect(page.get_by_label("Search people")).to_have_value("person1")
 
 
-async def test_a_message_that_was_begun_is_there_again_until_it_is_sent_or_somebody_signs_out(
+async def test_a_draft_is_kept_until_it_is_sent_or_the_user_signs_out(
     windows: Windows,
 ) -> None:
     page = windows.page

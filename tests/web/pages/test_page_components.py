@@ -69,7 +69,7 @@ def test_nothing_else_is(path: str) -> None:
 # Messages that survive a redirect.
 
 
-def asked(cookie: str) -> Request:
+def request_with_cookie(cookie: str) -> Request:
     return Request({"type": "http", "headers": [(b"cookie", cookie.encode("latin-1"))]})
 
 
@@ -80,31 +80,31 @@ def cookie_of(response: Any) -> str:
 @given(st.text(min_size=1, max_size=3000), st.text(max_size=3000))
 def test_a_message_arrives_and_fits_into_a_cookie(text: str, hint: str) -> None:
     response = redirect_to("/ui/", text, kind="bad", hint=hint)
-    told = read_flash(asked(cookie_of(response)))
-    assert told is not None
-    assert told.kind == "bad"
-    assert told.text[:100] == text.encode("utf-8", "replace").decode()[:100]
+    flash = read_flash(request_with_cookie(cookie_of(response)))
+    assert flash is not None
+    assert flash.kind == "bad"
+    assert flash.text[:100] == text.encode("utf-8", "replace").decode()[:100]
     assert len(cookie_of(response)) < 4000
 
 
 @pytest.mark.parametrize("char", ["x", "日", "\x01", "👩"])
-def test_a_long_message_is_cut_to_what_browsers_take(char: str) -> None:
+def test_a_long_message_is_cut_to_the_cookie_limit_of_browsers(char: str) -> None:
     response = redirect_to("/ui/", char * 5000, hint=char * 5000)
-    told = read_flash(asked(cookie_of(response)))
-    assert told is not None
-    assert told.text.endswith(" …")
+    flash = read_flash(request_with_cookie(cookie_of(response)))
+    assert flash is not None
+    assert flash.text.endswith(" …")
     assert 1000 < len(cookie_of(response)) < 4000
 
 
 @given(st.text(alphabet=st.characters(codec="ascii", exclude_characters=';", \\')))
-def test_a_cookie_that_is_not_ours_is_no_message(text: str) -> None:
-    assert read_flash(asked(f"toolyard_flash={text}")) is None
+def test_a_foreign_cookie_is_not_a_message(text: str) -> None:
+    assert read_flash(request_with_cookie(f"toolyard_flash={text}")) is None
 
 
 @pytest.mark.parametrize("value", [[], "text", {}, {"text": "x"}, {"text": 1, "kind": "good"}])
-def test_a_cookie_with_other_values_is_no_message(value: object) -> None:
+def test_a_cookie_with_other_values_is_not_a_message(value: object) -> None:
     text = base64.urlsafe_b64encode(json.dumps(value).encode()).decode()
-    assert read_flash(asked(f"toolyard_flash={text}")) is None
+    assert read_flash(request_with_cookie(f"toolyard_flash={text}")) is None
 
 
 # Words.
@@ -139,9 +139,9 @@ def test_large_numbers_are_short() -> None:
 
 
 @given(st.text())
-def test_what_cannot_be_seen_is_made_visible(text: str) -> None:
-    shown = visible(text)
-    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]", shown)
+def test_invisible_characters_are_made_visible(text: str) -> None:
+    visible_text = visible(text)
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]", visible_text)
     assert len(one_line(text, 20)) <= 20
     assert "\n" not in one_line(text)
 
@@ -149,10 +149,10 @@ def test_what_cannot_be_seen_is_made_visible(text: str) -> None:
 @pytest.mark.parametrize(
     "hidden", ["\xad", "\u115f", "\u2028", "\u3164", "\ufff9", "\U000e0041", "\U000e0131", "\U000e0fff"]
 )
-def test_words_cannot_hide_in_letters_that_nobody_sees(hidden: str) -> None:
+def test_text_cannot_hide_in_invisible_characters(hidden: str) -> None:
     code = ord(hidden)
-    escaped = f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
-    assert visible(f"a{hidden}{hidden}b") == f"a{escaped}{escaped}b"
+    escape = f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    assert visible(f"a{hidden}{hidden}b") == f"a{escape}{escape}b"
 
 
 def test_other_scripts_and_emoji_stay() -> None:
@@ -171,9 +171,9 @@ def test_json_of_any_depth_can_be_shown() -> None:
 
 async def test_other_tasks_run_while_the_beginning_of_a_large_value_is_formatted() -> None:
     async with LoopWatch() as watch:
-        shown = await asyncio.to_thread(pretty_json, {"a": "\n" * 50_000_000}, 1_000)
-    assert shown.startswith('{"a": "')
-    assert len(shown) <= 2_000
+        shown_json = await asyncio.to_thread(pretty_json, {"a": "\n" * 50_000_000}, 1_000)
+    assert shown_json.startswith('{"a": "')
+    assert len(shown_json) <= 2_000
     assert watch.longest_seconds < 0.05
 
 
@@ -194,11 +194,11 @@ def test_addresses_of_files_name_their_contents() -> None:
 
 
 @given(st.integers(0, 1000), st.text(max_size=12))
-def test_every_entry_is_on_one_page(entries: int, wanted: str) -> None:
+def test_every_entry_is_on_one_page(entries: int, requested_page: str) -> None:
     everything = list(range(entries))
-    shown, pages = paginate(everything, str, "/x", "", wanted)
+    shown_page, pages = paginate(everything, str, "/x", "", requested_page)
     assert 1 <= pages.number <= pages.last
-    assert bool(shown) == bool(entries)
+    assert bool(shown_page) == bool(entries)
     numbers = [paginate(everything, str, "/x", "", str(number + 1))[0] for number in range(pages.last)]
     assert [each for part in numbers for each in part] == everything
 

@@ -11,7 +11,7 @@ import pytest
 from tests.conftest import ListeningProgram, ProgramStarter
 from tests.web.conftest import ROOT, InProcessApp, SignedInUser
 from tests.web.pages.test_render import check
-from tests.web.pages.test_server_catalog import known, offer
+from tests.web.pages.test_server_catalog import build_known_server, offer
 from tests.web.scriptless_browser import ScriptlessBrowser, ScriptlessPage
 
 from toolyard.config.known_servers import KnownServer, SignInMethod
@@ -46,12 +46,12 @@ async def proposal_team(password_site: InProcessApp) -> ProposalTeam:
 
 
 async def propose(
-    person: SignedInUser, reason: str = "For the release", *, known: str = "", text: str = ""
+    person: SignedInUser, reason: str = "For the release", *, catalog_id: str = "", text: str = ""
 ) -> ScriptlessPage:
     browser = ScriptlessBrowser(person.browser)
-    page = await browser.get(f"/ui/proposals/new?known={known}")
+    page = await browser.get(f"/ui/proposals/new?known={catalog_id}")
     check(page)
-    values = {"reason": reason} if known else {"reason": reason, "text": text}
+    values = {"reason": reason} if catalog_id else {"reason": reason, "text": text}
     return await browser.send(page, "/ui/proposals/new", values)
 
 
@@ -87,11 +87,11 @@ async def test_an_address_is_proposed_accepted_through_the_form_and_seen_by_its_
     form = await root.get(accept)
     assert "Proposed by ann" in form.text
     assert form.root.one("input", id="url").attrs["value"] == f"{docs.url}/mcp"
-    asked = await root.send(form, "/ui/admin/mcp/new", press=("do", "save"))
-    assert "is a private address" in asked.text
-    done = await root.send(asked, "/ui/admin/mcp/new", press=("do", "allow-private"))
+    requested_page = await root.send(form, "/ui/admin/mcp/new", press=("do", "save"))
+    assert "is a private address" in requested_page.text
+    final_page = await root.send(requested_page, "/ui/admin/mcp/new", press=("do", "allow-private"))
     (server,) = await proposal_team.local.services.registry.list_servers()
-    assert done.path == f"/ui/admin/mcp/{server.id}"
+    assert final_page.path == f"/ui/admin/mcp/{server.id}"
     ann = ScriptlessBrowser(proposal_team.ann.browser)
     assert "was accepted" in (await ann.get("/ui/")).text
     page = await ann.get("/ui/proposals")
@@ -102,7 +102,7 @@ async def test_an_address_is_proposed_accepted_through_the_form_and_seen_by_its_
 
 
 async def test_an_admin_declines_with_an_answer(proposal_team: ProposalTeam) -> None:
-    await propose(proposal_team.ann, known="linear")
+    await propose(proposal_team.ann, catalog_id="linear")
     root = ScriptlessBrowser(proposal_team.root.browser)
     page = await root.get("/ui/admin/proposals")
     at = f"/ui/admin/proposals/{await proposal_id(proposal_team.ann)}/decline"
@@ -116,8 +116,8 @@ async def test_an_admin_declines_with_an_answer(proposal_team: ProposalTeam) -> 
 
 
 async def test_people_see_only_their_own_and_admins_those_of_all(proposal_team: ProposalTeam) -> None:
-    await propose(proposal_team.ann, "what ann plans", known="linear")
-    await propose(proposal_team.bob, "what bob plans", known="sentry")
+    await propose(proposal_team.ann, "what ann plans", catalog_id="linear")
+    await propose(proposal_team.bob, "what bob plans", catalog_id="sentry")
     page = await ScriptlessBrowser(proposal_team.bob.browser).get("/ui/proposals")
     assert ("what bob plans" in page.text, "what ann plans" in page.text) == (True, False)
     assert (await proposal_team.bob.browser.get("/ui/admin/proposals")).status == 404
@@ -125,10 +125,12 @@ async def test_people_see_only_their_own_and_admins_those_of_all(proposal_team: 
     id_ = await proposal_id(proposal_team.ann)
     assert (await proposal_team.bob.token.delete(f"/api/v1/proposals/{id_}")).status == 404
     assert (await proposal_team.bob.token.post(f"/api/v1/proposals/{id_}/accept", {})).status == 403
-    found = (await proposal_team.root.token.get("/api/v1/proposals?everyone=true")).json["items"]
-    assert {each["proposed_by"] for each in found} == {"ann", "bob"}
-    waiting = (await proposal_team.root.browser.get("/api/v1/pending")).json["items"]
-    assert [(each["kind"], each["page"]) for each in waiting] == [("proposal", "/ui/admin/proposals")] * 2
+    items = (await proposal_team.root.token.get("/api/v1/proposals?everyone=true")).json["items"]
+    assert {each["proposed_by"] for each in items} == {"ann", "bob"}
+    pending_items = (await proposal_team.root.browser.get("/api/v1/pending")).json["items"]
+    assert [(each["kind"], each["page"]) for each in pending_items] == [
+        ("proposal", "/ui/admin/proposals")
+    ] * 2
     assert (await proposal_team.bob.browser.get("/api/v1/pending")).json["items"] == []
 
 
@@ -142,8 +144,8 @@ async def test_people_see_only_their_own_and_admins_those_of_all(proposal_team: 
 async def test_keys_in_a_proposal_are_removed_with_a_note(proposal_team: ProposalTeam, text: str) -> None:
     page = await propose(proposal_team.ann, text=text)
     assert "The key in the entry is not stored." in page.flash
-    (made,) = await proposal_team.local.services.proposals.list_own(proposal_team.ann.user.id)
-    assert SECRET not in repr(made)
+    (proposal,) = await proposal_team.local.services.proposals.list_own(proposal_team.ann.user.id)
+    assert SECRET not in repr(proposal)
     assert SECRET not in (await proposal_team.root.browser.get("/ui/admin/proposals")).text
     assert SECRET.encode() not in (proposal_team.local.services.data_dir / "toolyard.db-wal").read_bytes()
 
@@ -168,8 +170,8 @@ async def test_nothing_contacts_an_address_before_an_admin_adds_it(proposal_team
     server.close()
 
 
-async def test_a_reason_is_needed_and_what_is_there_is_said(proposal_team: ProposalTeam) -> None:
-    assert "Reason is required" in (await propose(proposal_team.ann, " ", known="linear")).text
+async def test_a_reason_is_required_and_existing_servers_are_named(proposal_team: ProposalTeam) -> None:
+    assert "Reason is required" in (await propose(proposal_team.ann, " ", catalog_id="linear")).text
     await proposal_team.local.services.registry.add_server(ServerDraft("Mine", "https://x.example/mcp"))
     page = await propose(proposal_team.ann, text="https://x.example/mcp/")
     assert (page.status, "'Mine' is already registered with this address" in page.text) == (422, True)
@@ -184,9 +186,9 @@ async def test_the_number_of_open_proposals_is_limited(proposal_team: ProposalTe
     body = {"catalog_id": "linear", "reason": "x"}
     for _ in range(20):
         assert (await proposal_team.ann.token.post("/api/v1/proposals", body)).status == 201
-    refused = await proposal_team.ann.token.post("/api/v1/proposals", body)
-    assert (refused.status, "20 open proposals" in refused.text) == (409, True), refused.text
-    assert (await propose(proposal_team.ann, known="linear")).status == 409
+    response = await proposal_team.ann.token.post("/api/v1/proposals", body)
+    assert (response.status, "20 open proposals" in response.text) == (409, True), response.text
+    assert (await propose(proposal_team.ann, catalog_id="linear")).status == 409
     assert (
         await proposal_team.ann.token.delete(f"/api/v1/proposals/{await proposal_id(proposal_team.ann)}")
     ).status == 204
@@ -196,9 +198,9 @@ async def test_the_number_of_open_proposals_is_limited(proposal_team: ProposalTe
 
 async def test_a_program_is_accepted_after_it_was_added_by_command(proposal_team: ProposalTeam) -> None:
     program = KnownServer("tool", "Tool", "A tool.", {"command": "npx", "args": ["tool"]}, SignInMethod.NONE)
-    offer(proposal_team.local, program, known("docs", "https://docs.example/mcp"))
-    await propose(proposal_team.ann, known="tool")
-    await propose(proposal_team.bob, known="docs")
+    offer(proposal_team.local, program, build_known_server("docs", "https://docs.example/mcp"))
+    await propose(proposal_team.ann, catalog_id="tool")
+    await propose(proposal_team.bob, catalog_id="docs")
     root = ScriptlessBrowser(proposal_team.root.browser)
     page = await root.get("/ui/admin/proposals")
     id_ = await proposal_id(proposal_team.ann)
@@ -206,16 +208,16 @@ async def test_a_program_is_accepted_after_it_was_added_by_command(proposal_team
     assert row.one("pre").text.endswith(" add tool")
     page = await root.press(page, f"/ui/admin/proposals/{id_}/accept")
     assert "was accepted" in page.flash
-    filled = await root.get(f"/ui/admin/mcp/new?proposal={await proposal_id(proposal_team.bob)}")
-    assert filled.root.one("input", id="url").attrs["value"] == "https://docs.example/mcp"
-    assert "Tools of docs." in filled.text
+    filled_page = await root.get(f"/ui/admin/mcp/new?proposal={await proposal_id(proposal_team.bob)}")
+    assert filled_page.root.one("input", id="url").attrs["value"] == "https://docs.example/mcp"
+    assert "Tools of docs." in filled_page.text
 
 
-async def test_the_catalogue_offers_to_propose_what_is_not_there(proposal_team: ProposalTeam) -> None:
+async def test_the_catalogue_offers_to_propose_missing_servers(proposal_team: ProposalTeam) -> None:
     offer(
         proposal_team.local,
-        known("docs", "https://docs.example/mcp"),
-        known("other", "https://other.example/mcp"),
+        build_known_server("docs", "https://docs.example/mcp"),
+        build_known_server("other", "https://other.example/mcp"),
     )
     server = await proposal_team.local.services.registry.add_server(
         ServerDraft("D", "https://docs.example/mcp")
@@ -229,13 +231,17 @@ async def test_the_catalogue_offers_to_propose_what_is_not_there(proposal_team: 
 
 async def test_the_api_accepts_with_the_server_that_was_added(proposal_team: ProposalTeam) -> None:
     body = {"entry": "https://x.example/mcp", "reason": "For tests"}
-    made = (await proposal_team.ann.token.post("/api/v1/proposals", body)).json
-    assert (made["url"], made["state"], made["proposed_by"]) == ("https://x.example/mcp", "open", "ann")
-    server = await proposal_team.root.token.post("/api/v1/servers", {"name": "X", "url": made["url"]})
-    at = f"/api/v1/proposals/{made['id']}/accept"
+    proposal = (await proposal_team.ann.token.post("/api/v1/proposals", body)).json
+    assert (proposal["url"], proposal["state"], proposal["proposed_by"]) == (
+        "https://x.example/mcp",
+        "open",
+        "ann",
+    )
+    server = await proposal_team.root.token.post("/api/v1/servers", {"name": "X", "url": proposal["url"]})
+    at = f"/api/v1/proposals/{proposal['id']}/accept"
     assert (await proposal_team.root.token.post(at, {"server_id": "nothing"})).status == 404
     assert (await proposal_team.root.token.post(at, {"server_id": server.json["id"]})).status == 204
-    (found,) = (await proposal_team.ann.token.get("/api/v1/proposals")).json["items"]
-    assert (found["state"], found["server_id"]) == ("accepted", server.json["id"])
+    (item,) = (await proposal_team.ann.token.get("/api/v1/proposals")).json["items"]
+    assert (item["state"], item["server_id"]) == ("accepted", server.json["id"])
     for wrong in ({"reason": "x"}, {**body, "catalog_id": "linear"}, {"catalog_id": "linear", "reason": ""}):
         assert (await proposal_team.ann.token.post("/api/v1/proposals", wrong)).status == 422, wrong

@@ -194,7 +194,7 @@ async def test_ways_to_sign_in_are_added_and_removed_without_script(
     assert server.choices[0].key == "X-Key"
 
 
-async def test_editing_keeps_what_is_not_changed(me: ScriptlessBrowser, local_site: InProcessApp) -> None:
+async def test_editing_keeps_unchanged_fields(me: ScriptlessBrowser, local_site: InProcessApp) -> None:
     choices = (
         ChoiceDraft("oauth", "Account", client_id="abc", client_secret=SECRET),
         ChoiceDraft("header", key="X-K"),
@@ -210,11 +210,11 @@ async def test_editing_keeps_what_is_not_changed(me: ScriptlessBrowser, local_si
     assert "A secret is stored. Leave empty to keep it." in page.text
     page = await me.send(page, at, {"description": "New words"}, press=("do", "save"))
     assert "“GitHub” was saved." in page.flash
-    saved = await local_site.services.registry.get_server(server.id)
-    assert saved.description == "New words"
-    assert saved.choices == server.choices
-    assert saved.deny_tools == ("delete_*",)
-    assert saved.private_addresses
+    saved_server = await local_site.services.registry.get_server(server.id)
+    assert saved_server.description == "New words"
+    assert saved_server.choices == server.choices
+    assert saved_server.deny_tools == ("delete_*",)
+    assert saved_server.private_addresses
     page = await me.send(await me.get(at), at, {"choices-0-drop_secret": "yes"}, press=("do", "save"))
     assert (await local_site.services.registry.get_server(server.id)).choices[0].client_secret is None
     assert (await local_site.services.registry.get_server(server.id)).choices[
@@ -268,7 +268,7 @@ async def test_a_server_is_disabled_enabled_and_deleted(
     assert (await me.get(at)).status == 404
 
 
-async def test_viewing_shows_what_the_server_has(
+async def test_viewing_shows_the_features_of_the_server(
     me: ScriptlessBrowser, local_site: InProcessApp, start_program: ProgramStarter
 ) -> None:
     words = start_program("python3", ROOT / "tests/servers/hostile_markup_server.py", "{port}")
@@ -308,17 +308,19 @@ async def test_hostile_words_stay_words(
         ServerDraft(markup, f"{words.url}/mcp?{markup[2:9]}", private_addresses=True, description=markup)
     )
     user = await local_site.services.people.local_user()
-    made = await local_site.services.registry.create_instance(user.id, InstanceDraft(server.id, name=markup))
+    instance = await local_site.services.registry.create_instance(
+        user.id, InstanceDraft(server.id, name=markup)
+    )
     for path in (
         "/ui/",
         "/ui/mcp",
         "/ui/mcp/new",
         f"/ui/mcp/new?server={server.id}",
-        f"/ui/mcp/{made.id}",
-        f"/ui/mcp/{made.id}/tools",
-        f"/ui/mcp/{made.id}/edit",
-        f"/ui/mcp/{made.id}/delete",
-        f"/ui/mcp/{made.id}/tool?name=echo",
+        f"/ui/mcp/{instance.id}",
+        f"/ui/mcp/{instance.id}/tools",
+        f"/ui/mcp/{instance.id}/edit",
+        f"/ui/mcp/{instance.id}/delete",
+        f"/ui/mcp/{instance.id}/tool?name=echo",
         "/ui/admin/mcp",
         f"/ui/admin/mcp/{server.id}",
         f"/ui/admin/mcp/{server.id}/contents",
@@ -337,7 +339,7 @@ async def test_hostile_words_stay_words(
         assert not [each for each in page.root.all("img") if "onerror" in each.attrs], path
         assert "\u202e" not in page.html, path
         assert not [each for each in page.root.all("a") if each.attrs["href"].startswith("javascript:")]
-    page = await me.get(f"/ui/mcp/{made.id}/tool?name=echo")
+    page = await me.get(f"/ui/mcp/{instance.id}/tool?name=echo")
     page = await me.send(page, page.form_with("json"), {"json": '{"text": "</code><script>y</script>"}'})
     assert page.status == 200
     assert not [each for each in page.root.all("script") if each.text or "src" not in each.attrs]
@@ -368,8 +370,8 @@ async def test_servers_from_files_stand_beside_with_their_place(
     page = await me.get("/ui/admin/mcp/files/demo/contents")
     assert "weekday" in page.text
     page = await me.get("/ui/admin/mcp/files/demo/tool?name=weekday")
-    answered = await me.send(page, page.form_with("json"), {"json": '{"date": "2026-07-28"}'})
-    assert "Tuesday" in answered.text
+    answered_page = await me.send(page, page.form_with("json"), {"json": '{"date": "2026-07-28"}'})
+    assert "Tuesday" in answered_page.text
     assert (await me.get("/ui/admin/mcp/files/nothing")).status == 404
 
 
@@ -412,11 +414,11 @@ async def test_the_redirect_address_of_the_issuer_is_shown_and_confirmed(
         ServerDraft("Entered", "https://x.test/mcp", choices=(choice,))
     )
     page = await me.get(f"/ui/admin/mcp/{server.id}/edit")
-    shown = page.root.one("input", id="choices-0-redirect_uri").attrs["value"]
-    assert shown == f"{local_site.url}/ui/auth/mcp/callback/{issuer_digest(issuer)}"
+    value = page.root.one("input", id="choices-0-redirect_uri").attrs["value"]
+    assert value == f"{local_site.url}/ui/auth/mcp/callback/{issuer_digest(issuer)}"
     await me.send(page, f"/ui/admin/mcp/{server.id}/edit", {"choices-0-issuer_redirect": "on"})
-    (saved,) = (await local_site.services.registry.get_server(server.id)).choices
-    assert (saved.issuer, saved.issuer_redirect) == (issuer, True)
+    (saved_choice,) = (await local_site.services.registry.get_server(server.id)).choices
+    assert (saved_choice.issuer, saved_choice.issuer_redirect) == (issuer, True)
 
 
 async def test_two_issuers_on_the_shared_redirect_address_are_a_warning(
@@ -428,5 +430,5 @@ async def test_two_issuers_on_the_shared_redirect_address_are_a_warning(
         await local_site.services.registry.add_server(
             ServerDraft(name, "https://x.test/mcp", choices=(choice,))
         )
-        warned = "Shared redirect URI" in (await me.get("/ui/admin/mcp")).text
-        assert warned == (name == "Two")
+        is_warned = "Shared redirect URI" in (await me.get("/ui/admin/mcp")).text
+        assert is_warned == (name == "Two")

@@ -19,7 +19,7 @@ from toolyard.web.routes import RouteIndex
 if TYPE_CHECKING:
     from tests.web.conftest import InProcessApp
 
-SHOWN = {
+SHOWN_FIELDS = {
     "ServerShown": "id name url transport trust enabled description private_addresses allow_tools deny_tools "
     "choices created_at updated_at instance_count preview",
     "ChoiceShown": "id kind label place key registration client_id has_client_secret scopes resource "
@@ -29,7 +29,7 @@ SHOWN = {
 }
 NULL_FOR_USERS = {"instance_count", "client_id"}
 """Fields with a value for admins only."""
-ACCEPTED = {
+ACCEPTED_FIELDS = {
     "ServerGiven": "name url transport trust description private_addresses allow_tools deny_tools choices "
     "enabled",
     "ServerChanges": "name url transport trust description private_addresses allow_tools deny_tools choices "
@@ -60,19 +60,19 @@ def document() -> dict[str, Any]:
     return build_openapi_document(application)
 
 
-def references(value: Any, schemas: dict[str, Any], found: set[str]) -> set[str]:
+def references(value: Any, schemas: dict[str, Any], reference_names: set[str]) -> set[str]:
     """Names of all schemas that a part of the document refers to, also through others."""
     if isinstance(value, dict):
         name = str(value.get("$ref", "")).removeprefix("#/components/schemas/")
-        if name in schemas and name not in found:
-            found.add(name)
-            references(schemas[name], schemas, found)
+        if name in schemas and name not in reference_names:
+            reference_names.add(name)
+            references(schemas[name], schemas, reference_names)
         for each in value.values():
-            references(each, schemas, found)
+            references(each, schemas, reference_names)
     elif isinstance(value, list):
         for each in value:
-            references(each, schemas, found)
-    return found
+            references(each, schemas, reference_names)
+    return reference_names
 
 
 def routes_with(document: dict[str, Any], part: str, name: str) -> set[str]:
@@ -86,14 +86,14 @@ def routes_with(document: dict[str, Any], part: str, name: str) -> set[str]:
     }
 
 
-@pytest.mark.parametrize("name", SHOWN)
+@pytest.mark.parametrize("name", SHOWN_FIELDS)
 def test_a_response_has_exactly_these_fields(document: dict[str, Any], name: str) -> None:
-    assert set(document["components"]["schemas"][name]["properties"]) == set(SHOWN[name].split())
+    assert set(document["components"]["schemas"][name]["properties"]) == set(SHOWN_FIELDS[name].split())
 
 
-@pytest.mark.parametrize("name", ACCEPTED)
+@pytest.mark.parametrize("name", ACCEPTED_FIELDS)
 def test_a_request_has_exactly_these_fields(document: dict[str, Any], name: str) -> None:
-    assert set(document["components"]["schemas"][name]["properties"]) == set(ACCEPTED[name].split())
+    assert set(document["components"]["schemas"][name]["properties"]) == set(ACCEPTED_FIELDS[name].split())
 
 
 @pytest.mark.parametrize("name", ROUTES_THAT_SHOW)
@@ -109,8 +109,8 @@ def test_exactly_these_routes_set_a_record(document: dict[str, Any], name: str) 
 @pytest.mark.parametrize("record", NEVER_SHOWN)
 def test_every_field_of_a_record_is_shown_or_listed_as_hidden(record: type[Any]) -> None:
     names = {RegistryServer: "ServerShown", AuthChoice: "ChoiceShown", Instance: "InstanceShown"}
-    shown = set(SHOWN[names[record]].split())
-    assert {each.name for each in fields(record)} - shown == set(NEVER_SHOWN[record].split())
+    shown_fields = set(SHOWN_FIELDS[names[record]].split())
+    assert {each.name for each in fields(record)} - shown_fields == set(NEVER_SHOWN[record].split())
 
 
 @pytest.mark.parametrize("record", NEVER_SHOWN)
@@ -126,15 +126,15 @@ async def test_responses_give_users_the_same_fields_with_null_for_those_of_admin
     user = (await password_site.person("ada")).token
     choice = {"kind": "oauth", "registration": "entered", "client_id": "us", "client_secret": "hidden"}
     body = {"name": "GitHub", "url": "https://mcp.example.com/mcp", "choices": [choice]}
-    added = (await admin.post("/api/v1/servers", body)).json
-    place = f"/api/v1/servers/{added['id']}"
+    added_server = (await admin.post("/api/v1/servers", body)).json
+    place = f"/api/v1/servers/{added_server['id']}"
 
     for client, hidden in ((admin, set[str]()), (user, NULL_FOR_USERS)):
-        listed = (await client.get("/api/v1/servers")).json["items"]
-        for server in (*listed, (await client.get(place)).json):
+        items = (await client.get("/api/v1/servers")).json["items"]
+        for server in (*items, (await client.get(place)).json):
             [one] = server["choices"]
-            assert set(server) == set(SHOWN["ServerShown"].split())
-            assert set(one) == set(SHOWN["ChoiceShown"].split())
+            assert set(server) == set(SHOWN_FIELDS["ServerShown"].split())
+            assert set(one) == set(SHOWN_FIELDS["ChoiceShown"].split())
             values = {**one, **server}
             assert {name for name in NULL_FOR_USERS if values[name] is None} == hidden
 
@@ -145,7 +145,7 @@ async def test_a_user_sets_the_fields_of_their_instance_and_no_others(password_s
     choice = {"kind": "header", "key": "X-Key"}
     body = {"name": "GitHub", "url": "https://mcp.example.com/mcp", "choices": [choice]}
     server = (await admin.post("/api/v1/servers", body)).json
-    given = {
+    instance_draft = {
         "server_id": server["id"],
         "choice_id": server["choices"][0]["id"],
         "slug": "work",
@@ -154,13 +154,13 @@ async def test_a_user_sets_the_fields_of_their_instance_and_no_others(password_s
         "value": "hidden",
         "enabled": False,
     }
-    assert set(given) == set(ACCEPTED["InstanceGiven"].split())
-    answer = await user.post("/api/v1/instances", given)
+    assert set(instance_draft) == set(ACCEPTED_FIELDS["InstanceGiven"].split())
+    answer = await user.post("/api/v1/instances", instance_draft)
     assert answer.status == 201, answer.text
-    assert set(answer.json) == set(SHOWN["InstanceShown"].split())
-    assert {name: answer.json.get(name, "hidden") for name in given} == given
+    assert set(answer.json) == set(SHOWN_FIELDS["InstanceShown"].split())
+    assert {name: answer.json.get(name, "hidden") for name in instance_draft} == instance_draft
     place = f"/api/v1/instances/{answer.json['id']}"
-    others = {each.name for each in record_fields(Instance)} - set(ACCEPTED["InstanceChanges"].split())
+    others = {each.name for each in record_fields(Instance)} - set(ACCEPTED_FIELDS["InstanceChanges"].split())
     for name in sorted(others):
         assert (await user.patch(place, {name: "x"})).status == 422, name
     for method, path in (("POST", "/api/v1/servers"), ("PATCH", f"/api/v1/servers/{server['id']}")):

@@ -83,70 +83,76 @@ class SiteWithInstances:
     instances: dict[str, tuple[str, str]]
     chats: dict[str, str]
 
-    def path(self, template: str, who: str) -> str:
-        instance, waiting = self.instances[who]
-        other = next(id_ for name, id_ in self.users.items() if name != who)
+    def path(self, template: str, browser_name: str) -> str:
+        instance, pending_instance = self.instances[browser_name]
+        other = next(id_ for name, id_ in self.users.items() if name != browser_name)
         return template.format(
-            server=self.server, instance=instance, waiting=waiting, user=other, chat=self.chats[who]
+            server=self.server,
+            instance=instance,
+            waiting=pending_instance,
+            user=other,
+            chat=self.chats[browser_name],
         )
 
 
 @pytest.fixture
-async def filled(password_site: InProcessApp, start_program: ProgramStarter) -> SiteWithInstances:
+async def site_with_instances(
+    password_site: InProcessApp, start_program: ProgramStarter
+) -> SiteWithInstances:
     words: ListeningProgram = start_program("python3", WORDS, "{port}")
     registry = password_site.services.registry
     choices = (ChoiceDraft("public"), ChoiceDraft("oauth", client_id="abc", client_secret="s3cret"))
     draft = ServerDraft("Words", f"{words.url}/mcp", private_addresses=True, choices=choices)
     server = await registry.add_server(draft)
-    found = SiteWithInstances(password_site, server.id, {}, {}, {}, {})
+    site_with_instances = SiteWithInstances(password_site, server.id, {}, {}, {}, {})
     for name, role in (("ada", Role.ADMIN), ("bob", Role.USER)):
         person = await password_site.person(name, role)
         ready = await registry.create_instance(
             person.user.id, InstanceDraft(server.id, server.choices[0].id, "words", "Words")
         )
-        waiting = await registry.create_instance(
+        instance = await registry.create_instance(
             person.user.id, InstanceDraft(server.id, server.choices[1].id, "waiting", "Waiting")
         )
-        assert waiting.state is InstanceState.PENDING
-        found.browsers[name] = ScriptlessBrowser(person.browser)
-        found.users[name] = person.user.id
-        found.instances[name] = (ready.id, waiting.id)
-        found.chats[name] = (
+        assert instance.state is InstanceState.PENDING
+        site_with_instances.browsers[name] = ScriptlessBrowser(person.browser)
+        site_with_instances.users[name] = person.user.id
+        site_with_instances.instances[name] = (ready.id, instance.id)
+        site_with_instances.chats[name] = (
             await password_site.services.chats.create(person.user.id, title=f"Words of {name}")
         ).id
-    return found
+    return site_with_instances
 
 
-async def test_every_page_is_there_for_an_admin(filled: SiteWithInstances) -> None:
+async def test_every_page_is_there_for_an_admin(site_with_instances: SiteWithInstances) -> None:
     for template in (*PAGES, *ADMIN_PAGES):
-        page = await filled.browsers["ada"].get(filled.path(template, "ada"))
+        page = await site_with_instances.browsers["ada"].get(site_with_instances.path(template, "ada"))
         assert page.status == 200, (template, page.text)
         check(page)
 
 
-async def test_a_user_has_every_page_but_the_admins(filled: SiteWithInstances) -> None:
+async def test_a_user_has_every_page_but_the_admins(site_with_instances: SiteWithInstances) -> None:
     for template in PAGES:
-        page = await filled.browsers["bob"].get(filled.path(template, "bob"))
+        page = await site_with_instances.browsers["bob"].get(site_with_instances.path(template, "bob"))
         assert page.status == 200, (template, page.text)
         check(page)
         assert "Registry" not in page.root.one("nav").text
     for template in ADMIN_PAGES:
-        page = await filled.browsers["bob"].get(filled.path(template, "bob"))
+        page = await site_with_instances.browsers["bob"].get(site_with_instances.path(template, "bob"))
         assert page.status == 404, template
         check(page)
 
 
-async def test_another_persons_instance_is_not_there(filled: SiteWithInstances) -> None:
+async def test_another_persons_instance_is_not_there(site_with_instances: SiteWithInstances) -> None:
     personal = [each for each in PAGES if "{instance}" in each or "{chat}" in each]
     assert personal
     for template in personal:
-        page = await filled.browsers["bob"].get(filled.path(template, "ada"))
+        page = await site_with_instances.browsers["bob"].get(site_with_instances.path(template, "ada"))
         assert page.status == 404, template
         assert "Words" not in page.text
 
 
-async def test_no_form_of_an_admin_works_for_others(filled: SiteWithInstances) -> None:
-    bob, server = filled.browsers["bob"], filled.server
+async def test_no_form_of_an_admin_works_for_others(site_with_instances: SiteWithInstances) -> None:
+    bob, server = site_with_instances.browsers["bob"], site_with_instances.server
     page = await bob.get("/ui/mcp")
     csrf = dict(page.fields(page.root.one("form", id="action-form")))["csrf"]
     for path in (
@@ -156,31 +162,34 @@ async def test_no_form_of_an_admin_works_for_others(filled: SiteWithInstances) -
         f"/ui/admin/mcp/{server}/delete",
         "/ui/admin/mcp/files/demo/restart",
         "/ui/admin/people",
-        f"/ui/admin/people/{filled.users['ada']}/disable",
-        f"/ui/admin/people/{filled.users['ada']}/delete",
-        f"/ui/chat/{filled.chats['ada']}",
-        f"/ui/chat/{filled.chats['ada']}/rename",
-        f"/ui/chat/{filled.chats['ada']}/delete",
-        f"/ui/chat/{filled.chats['ada']}/tools",
-        f"/ui/mcp/{filled.instances['ada'][0]}/delete",
-        f"/ui/mcp/{filled.instances['ada'][0]}/disable",
-        f"/ui/mcp/{filled.instances['ada'][0]}/test",
-        f"/ui/mcp/{filled.instances['ada'][0]}/tools",
-        f"/ui/mcp/{filled.instances['ada'][0]}/edit",
-        f"/ui/mcp/{filled.instances['ada'][0]}/tool?name=echo",
+        f"/ui/admin/people/{site_with_instances.users['ada']}/disable",
+        f"/ui/admin/people/{site_with_instances.users['ada']}/delete",
+        f"/ui/chat/{site_with_instances.chats['ada']}",
+        f"/ui/chat/{site_with_instances.chats['ada']}/rename",
+        f"/ui/chat/{site_with_instances.chats['ada']}/delete",
+        f"/ui/chat/{site_with_instances.chats['ada']}/tools",
+        f"/ui/mcp/{site_with_instances.instances['ada'][0]}/delete",
+        f"/ui/mcp/{site_with_instances.instances['ada'][0]}/disable",
+        f"/ui/mcp/{site_with_instances.instances['ada'][0]}/test",
+        f"/ui/mcp/{site_with_instances.instances['ada'][0]}/tools",
+        f"/ui/mcp/{site_with_instances.instances['ada'][0]}/edit",
+        f"/ui/mcp/{site_with_instances.instances['ada'][0]}/tool?name=echo",
     ):
         answer = await bob.client.ask(
             "POST", path, data={"csrf": csrf, "name": "x"}, headers={"Origin": bob.client.url}
         )
         assert answer.status == 404, path
-    assert (await filled.local.services.registry.get_server(server)).enabled
-    assert await filled.local.services.database.accounts.get_user(filled.users["ada"]) is not None
+    assert (await site_with_instances.local.services.registry.get_server(server)).enabled
+    assert (
+        await site_with_instances.local.services.database.accounts.get_user(site_with_instances.users["ada"])
+        is not None
+    )
 
 
-async def test_who_is_not_signed_in_is_sent_to_sign_in(filled: SiteWithInstances) -> None:
+async def test_visitors_are_sent_to_sign_in(site_with_instances: SiteWithInstances) -> None:
     for template in (*PAGES, *ADMIN_PAGES):
-        stranger = ScriptlessBrowser(filled.local.client())
-        page = await stranger.get(filled.path(template, "ada"))
+        stranger = ScriptlessBrowser(site_with_instances.local.client())
+        page = await stranger.get(site_with_instances.path(template, "ada"))
         assert page.path.startswith("/ui/sign-in"), template
         check(page)
 
@@ -215,7 +224,7 @@ async def test_the_root_leads_to_the_home_page(local_site: InProcessApp) -> None
         assert (await ScriptlessBrowser(local_site.client()).get(path)).path == "/ui/"
 
 
-async def test_nothing_at_all_yet_says_what_to_do_next(open_site: Opening) -> None:
+async def test_an_empty_page_names_the_next_step(open_site: Opening) -> None:
     local = await open_site({}, people_mode="password")
     admin = ScriptlessBrowser((await local.person("ada", Role.ADMIN)).browser)
     user = ScriptlessBrowser((await local.person("bob")).browser)
@@ -270,19 +279,19 @@ def check(page: ScriptlessPage) -> None:
     for form in root.all("form"):
         if form.attrs.get("method") == "post":
             assert "csrf" in dict(page.fields(form)), f"{page.path}: {form.attrs}"
-    _named(page)
-    described = " ".join(each.attrs.get("aria-describedby", "") for each in root.all()).split()
-    assert set(described) <= set(ids), f"{page.path}: {set(described) - set(ids)}"
+    _check_accessible_names(page)
+    description_ids = " ".join(each.attrs.get("aria-describedby", "") for each in root.all()).split()
+    assert set(description_ids) <= set(ids), f"{page.path}: {set(description_ids) - set(ids)}"
 
 
-def _named(page: ScriptlessPage) -> None:
+def _check_accessible_names(page: ScriptlessPage) -> None:
     """Whatever can be used has a name."""
     labels = {each.attrs["for"] for each in page.root.all("label") if "for" in each.attrs}
     within = {id(inner) for label in page.root.all("label") for inner in label.all()}
     for each in page.root.all():
         if each.tag in ("select", "textarea", "input") and each.attrs.get("type") != "hidden":
-            named = "aria-label" in each.attrs or each.attrs.get("id") in labels or id(each) in within
-            assert named, f"{page.path}: a field without a label {each.attrs}"
+            is_labelled = "aria-label" in each.attrs or each.attrs.get("id") in labels or id(each) in within
+            assert is_labelled, f"{page.path}: a field without a label {each.attrs}"
         if each.tag in ("button", "a", "summary"):
             assert each.text or each.attrs.get("aria-label"), f"{page.path}: no name {each.attrs}"
         if each.tag == "img":

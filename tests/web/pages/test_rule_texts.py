@@ -21,14 +21,14 @@ TITLES = [value for name, value in vars(rules).items() if name.endswith("_RULE_T
 def test_every_rule_is_described_in_words(title: str) -> None:
     reason = "server '@u1/docs': allowTools"
     for outcome in (RuleOutcome.PASS, RuleOutcome.REFUSE):
-        shown = describe_step(DecisionStep(title, outcome, reason))
-        assert shown.title[0].isupper()
+        step = describe_step(DecisionStep(title, outcome, reason))
+        assert step.title[0].isupper()
         if title != rules.DEFINITION_RULE_TITLE or outcome is RuleOutcome.PASS:
-            assert "@u1" not in shown.text
-        assert shown.detail == ("" if outcome is RuleOutcome.PASS else reason)
+            assert "@u1" not in step.text
+        assert step.detail == ("" if outcome is RuleOutcome.PASS else reason)
 
 
-def test_a_blocked_definition_says_what_is_wrong_with_it() -> None:
+def test_a_blocked_definition_shows_its_problem() -> None:
     assert describe_obstacle("definition", "in quarantine: its definition has changed") == (
         "its definition has changed"
     )
@@ -39,8 +39,8 @@ def test_access_is_one_sentence() -> None:
         DecisionStep("state", RuleOutcome.PASS, "server '@u1/docs' is enabled; its state is ready"),
         DecisionStep("write tools", RuleOutcome.ASK, "readOnlyHint is false"),
     )
-    allowed = Decision.from_chain("docs/read", "docs_read", steps[:1])
-    assert describe_access(allowed) == "You can see and call this tool."
+    allow_decision = Decision.from_chain("docs/read", "docs_read", steps[:1])
+    assert describe_access(allow_decision) == "You can see and call this tool."
     asks = Decision.from_chain("docs/write", "docs_write", steps)
     assert describe_access(asks) == "This tool can change data, so your approval is needed."
 

@@ -81,7 +81,7 @@ TRIP: dict[str, Any] = {
 }
 
 
-def named(fields: tuple[SchemaField, ...]) -> dict[str, SchemaField]:
+def fields_by_name(fields: tuple[SchemaField, ...]) -> dict[str, SchemaField]:
     return {each.name: each for each in fields}
 
 
@@ -114,8 +114,8 @@ def test_fields_come_from_the_schema_the_required_first() -> None:
     assert [each.json for each in fields[3].options] == ['"a"', "1", "null"]
 
 
-def test_what_is_nested_has_fields_of_its_own() -> None:
-    fields = named(read_schema_fields(TRIP))
+def test_nested_objects_have_their_own_fields() -> None:
+    fields = fields_by_name(read_schema_fields(TRIP))
     assert [each.name for each in fields["to"].fields] == ["city", "country"]
     travellers = fields["travellers"]
     assert travellers.kind == "list"
@@ -128,10 +128,10 @@ def test_what_is_nested_has_fields_of_its_own() -> None:
 
 
 def test_choices_have_the_names_that_the_schema_gives_them() -> None:
-    titled = {"oneOf": [{"const": "#f00", "title": "Red"}, {"const": "#0f0", "title": "Green"}]}
+    titled_schema = {"oneOf": [{"const": "#f00", "title": "Red"}, {"const": "#0f0", "title": "Green"}]}
     older = {"enum": ["a", "b"], "enumNames": ["Alpha", "Beta"]}
     fields = read_schema_fields(
-        {"properties": {"x": titled, "y": older, "z": {"type": "string", "format": "email"}}}
+        {"properties": {"x": titled_schema, "y": older, "z": {"type": "string", "format": "email"}}}
     )
     assert [each.label for each in fields[0].options] == ["Red", "Green"]
     assert [each.label for each in fields[1].options] == ["Alpha", "Beta"]
@@ -184,13 +184,15 @@ def test_a_small_schema_that_stands_for_very_many_fields_stays_small() -> None:
 # Arguments.
 
 
-def sent(schema: dict[str, Any], **values: str) -> SubmittedForm:
+def submit_form(schema: dict[str, Any], **values: str) -> SubmittedForm:
     names = {each.name: f"arg-{at}" for at, each in enumerate(read_schema_fields(schema))}
     return SubmittedForm({names.get(name, name): [value] for name, value in values.items()})
 
 
 def test_arguments_have_the_types_of_the_schema() -> None:
-    form = sent(SCHEMA, need="x\r\ny", flag="false", opt="-4", pick="1", num="1.5", body="", free='{"a": 1}')
+    form = submit_form(
+        SCHEMA, need="x\r\ny", flag="false", opt="-4", pick="1", num="1.5", body="", free='{"a": 1}'
+    )
     assert ToolForm.from_schema(SCHEMA).with_submission(form).arguments() == {
         "need": "x\ny",
         "flag": False,
@@ -201,12 +203,12 @@ def test_arguments_have_the_types_of_the_schema() -> None:
     }
 
 
-def test_what_is_no_argument_is_told_by_field() -> None:
-    form = sent(SCHEMA, need="", opt="x", num="nan", free="{", flag="", pick="[")
-    with pytest.raises(BadArguments) as raised:
+def test_invalid_arguments_are_reported_by_field() -> None:
+    form = submit_form(SCHEMA, need="", opt="x", num="nan", free="{", flag="", pick="[")
+    with pytest.raises(BadArguments) as exc_info:
         ToolForm.from_schema(SCHEMA).with_submission(form).arguments()
-    assert len(raised.value.errors) == 5
-    assert "“flag” is required." in raised.value.errors.values()
+    assert len(exc_info.value.errors) == 5
+    assert "“flag” is required." in exc_info.value.errors.values()
 
 
 def test_written_json_counts_instead_of_the_fields() -> None:
@@ -260,13 +262,13 @@ def test_arguments_that_do_not_fit_the_form_are_there_as_json(arguments: dict[st
     assert ToolForm.from_schema(TRIP, arguments).arguments() == arguments
 
 
-def test_what_the_schema_proposes_is_filled_in() -> None:
+def test_defaults_of_the_schema_are_filled_in() -> None:
     form = ToolForm.from_schema(TRIP)
     assert form.texts["arg-0-1"] == ['"NO"']
     assert form.texts["arg-1"] == ["0"]
-    with pytest.raises(BadArguments) as raised:
+    with pytest.raises(BadArguments) as exc_info:
         ToolForm.from_schema(SCHEMA).arguments()
-    assert list(raised.value.errors) == ["arg-1"]
+    assert list(exc_info.value.errors) == ["arg-1"]
 
 
 def test_an_optional_object_is_left_out_unless_something_is_in_it() -> None:
@@ -317,12 +319,12 @@ TEXTS = st.dictionaries(
     st.sampled_from(["form-add", "form-drop", "form-shape", "nothing"]),
     st.from_regex(r"arg-[0-4](-e[0-3])?", fullmatch=True),
 )
-def test_whatever_is_sent_is_shown_again_or_told_what_is_wrong(
+def test_submitted_values_are_shown_again_or_reported_as_invalid(
     texts: dict[str, list[str]], button: str, value: str
 ) -> None:
     form = ToolForm.from_schema(TRIP).with_submission(SubmittedForm({**texts, button: [value]}))
-    shown = {each.name: each.text for each in _all(form.shown)}
-    for name, text in shown.items():
+    shown_texts = {each.name: each.text for each in _all(form.shown)}
+    for name, text in shown_texts.items():
         given_texts = form.texts.get(name)
         if given_texts and not text.isdigit():
             assert text == given_texts[-1]
@@ -335,7 +337,7 @@ def _all(fields: Any) -> Any:
         yield from _all(each.within)
 
 
-def test_nobody_makes_a_form_endless() -> None:
+def test_forms_are_bounded_for_every_schema() -> None:
     many = {"arg-1": [str(number) for number in range(5_000)]}
     assert len(build_form_fields(read_schema_fields(TRIP), many)[1].within) == 200
     assert apply_edit_button(SubmittedForm({}), many) is None

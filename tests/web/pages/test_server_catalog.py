@@ -19,7 +19,7 @@ from toolyard.types.registry import AuthKind, ServerDraft
 from toolyard.web.servers.new_servers import ServerCatalog
 
 
-def known(
+def build_known_server(
     id: str, url: str, *variables: KnownVariable, sign_in: SignInMethod = SignInMethod.NONE
 ) -> KnownServer:
     headers = {"headers": {"Authorization": "Bearer ${TOKEN}"}} if sign_in is SignInMethod.KEY else {}
@@ -48,8 +48,8 @@ async def test_every_known_server_has_a_card_and_words_find_some(local_site: InP
     cards = page.root.all("li", class_="known")
     assert len(cards) == len(local_site.part(ServerCatalog).known)
     assert "local program" not in cards[0].text, "those that need no more than a press come first"
-    found = (await me.get("/ui/catalog?q=jira+issues")).root.all("li", class_="known")
-    assert [each.one("h2").text for each in found] == ["Atlassian"]
+    known_servers = (await me.get("/ui/catalog?q=jira+issues")).root.all("li", class_="known")
+    assert [each.one("h2").text for each in known_servers] == ["Atlassian"]
     nothing = await me.get("/ui/catalog?q=no+such+thing")
     assert "Nothing found" in nothing.text
     for path in ("/ui/mcp", "/ui/admin/mcp"):
@@ -74,7 +74,7 @@ async def test_one_press_adds_a_remote_server_and_ends_at_its_tools(
     open_site: Opening, docs: str, mode: str
 ) -> None:
     local = await open_site({}, people_mode=mode)
-    offer(local, known("docs", docs))
+    offer(local, build_known_server("docs", docs))
     client = local.client() if mode == "none" else (await local.person("root", Role.ADMIN)).browser
     me = ScriptlessBrowser(client)
     page = await press_add(me, "docs")
@@ -94,7 +94,7 @@ async def test_one_press_adds_a_remote_server_and_ends_at_its_tools(
 
 
 async def test_a_server_with_a_key_asks_for_the_key_alone(local_site: InProcessApp, docs: str) -> None:
-    offer(local_site, known("docs", docs, sign_in=SignInMethod.KEY))
+    offer(local_site, build_known_server("docs", docs, sign_in=SignInMethod.KEY))
     page = await press_add(ScriptlessBrowser(local_site.client()), "docs")
     assert page.path.startswith("/ui/mcp/new?server=")
     assert "Value for the header Authorization" in page.text
@@ -107,7 +107,9 @@ async def test_a_value_in_the_address_is_asked_for(local_site: InProcessApp) -> 
     port = free_port()
     offer(
         local_site,
-        known("own", "http://127.0.0.1:${PORT}/mcp", KnownVariable("PORT", "its port", secret=False)),
+        build_known_server(
+            "own", "http://127.0.0.1:${PORT}/mcp", KnownVariable("PORT", "its port", secret=False)
+        ),
     )
     me = ScriptlessBrowser(local_site.client())
     page = await press_add(me, "own", **{"value-PORT": str(port)})
@@ -117,7 +119,7 @@ async def test_a_value_in_the_address_is_asked_for(local_site: InProcessApp) -> 
 
 async def test_an_address_that_does_not_answer_ends_in_a_message(local_site: InProcessApp) -> None:
     url = f"http://127.0.0.1:{free_port()}/mcp"
-    offer(local_site, known("gone", url))
+    offer(local_site, build_known_server("gone", url))
     me = ScriptlessBrowser(local_site.client())
     page = await me.send(await press_add(me, "gone"), "/ui/admin/mcp/new", press=("do", "allow-private"))
     assert "Couldn’t find out how to sign in" in page.text
@@ -133,33 +135,42 @@ async def test_servers_of_files_are_recognised(open_site: Opening) -> None:
     entry = {"command": "npx", "args": ["-y", "@scope/pkg"]}
     program = KnownServer("pkg", "Pkg", "A package.", entry, SignInMethod.NONE)
     offer(
-        local, program, known("far-away", "https://far.example/mcp"), known("other", "https://o.example/mcp")
+        local,
+        program,
+        build_known_server("far-away", "https://far.example/mcp"),
+        build_known_server("other", "https://o.example/mcp"),
     )
     items = (await local.client().get("/api/v1/catalog")).json["items"]
-    added = {each["id"]: each["added"] and each["added"]["id"] for each in items}
-    assert added == {"pkg": "mine", "far-away": "far", "other": None}
+    added_by_id = {each["id"]: each["added"] and each["added"]["id"] for each in items}
+    assert added_by_id == {"pkg": "mine", "far-away": "far", "other": None}
     page = await ScriptlessBrowser(local.client()).get("/ui/catalog")
     assert page.root.one("li", id="known-pkg").all("a", href="/ui/admin/mcp/files/mine")
 
 
 async def test_the_api_adds_a_server_once(password_site: InProcessApp, docs: str) -> None:
     root, ann = await password_site.person("root", Role.ADMIN), await password_site.person("ann")
-    offer(password_site, known("docs", docs))
+    offer(password_site, build_known_server("docs", docs))
     assert (await ann.token.post("/api/v1/catalog/docs", {})).status == 403
-    refused = await root.token.post("/api/v1/catalog/docs", {})
-    assert (refused.status, "private" in refused.text) == (502, True)
-    made = await root.token.post("/api/v1/catalog/docs", {"private_addresses": True})
-    assert (made.status, made.json["name"], made.json["url"]) == (201, "Docs", docs)
+    response = await root.token.post("/api/v1/catalog/docs", {})
+    assert (response.status, "private" in response.text) == (502, True)
+    created_response = await root.token.post("/api/v1/catalog/docs", {"private_addresses": True})
+    assert (created_response.status, created_response.json["name"], created_response.json["url"]) == (
+        201,
+        "Docs",
+        docs,
+    )
     again = await root.token.post("/api/v1/catalog/docs", {"private_addresses": True})
     assert (again.status, "is already there as 'Docs'" in again.text) == (409, True)
     assert (await root.token.post("/api/v1/catalog/nothing", {})).status == 404
     (item,) = (await ann.token.get("/api/v1/catalog?q=docs")).json["items"]
-    assert item["added"] == {"origin": "registry", "id": made.json["id"], "name": "Docs"}
+    assert item["added"] == {"origin": "registry", "id": created_response.json["id"], "name": "Docs"}
 
 
-async def test_people_connect_to_what_was_added(password_site: InProcessApp) -> None:
+async def test_users_connect_to_added_servers(password_site: InProcessApp) -> None:
     offer(
-        password_site, known("docs", "https://docs.example/mcp"), known("other", "https://other.example/mcp")
+        password_site,
+        build_known_server("docs", "https://docs.example/mcp"),
+        build_known_server("other", "https://other.example/mcp"),
     )
     server = await password_site.services.registry.add_server(ServerDraft("D", "https://docs.example/mcp/"))
     page = await ScriptlessBrowser((await password_site.person("ann")).browser).get("/ui/catalog")
@@ -223,16 +234,16 @@ async def test_an_admin_searches_the_public_registry_by_a_button_only(open_site:
         assert not (await admin.get("/ui/catalog")).root.all("section", id="public")
         page = await admin.get("/ui/catalog?q=example")
         assert registry.paths == []
-        found = await admin.send(page, "/ui/catalog/_public")
-        check(found)
+        found_page = await admin.send(page, "/ui/catalog/_public")
+        check(found_page)
         assert registry.paths == ["/v0.1/servers?search=example&limit=20&version=latest"]
-        section = found.root.one("section", id="public")
+        section = found_page.root.one("section", id="public")
         assert [each.text for each in section.all("h3")] == ["io.example/weather", "io.example/remote"]
         weather, remote = section.all("li", class_="known")
         assert weather.one("pre").text.endswith(" add io.example/weather")
         assert not weather.all("form")
         assert "not checked" in remote.text
-        form = await admin.send(found, "/ui/catalog/_public/add")
+        form = await admin.send(found_page, "/ui/catalog/_public/add")
         check(form)
         assert form.h1 == "Add a server"
         assert form.value("url") == "https://MCP_IO_EXAMPLE__REMOTE_TENANT.example/mcp"
@@ -251,11 +262,11 @@ async def test_a_public_registry_that_fails_or_finds_nothing_says_so(open_site: 
         nothing = await me.send(await me.get("/ui/catalog?q=zzz"), "/ui/catalog/_public")
         assert "No server matches your search." in nothing.root.one("section", id="public").text
         page = await me.send(await me.get("/ui/catalog?q=example"), "/ui/catalog/_public")
-    refused = await me.send(page, "/ui/catalog/_public/add")
-    assert "The public registry was not searched" in refused.text
+    refused_page = await me.send(page, "/ui/catalog/_public/add")
+    assert "The public registry was not searched" in refused_page.text
 
 
-async def test_without_the_setting_there_is_no_public_registry(local_site: InProcessApp) -> None:
+async def test_without_the_setting_the_public_registry_is_off(local_site: InProcessApp) -> None:
     me = ScriptlessBrowser(local_site.client())
     page = await me.get("/ui/catalog?q=github")
     assert not page.root.all("section", id="public")

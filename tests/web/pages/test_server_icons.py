@@ -94,7 +94,7 @@ async def read_streamed_card(client: HttpClient, chat: str, after: int) -> str:
     raise AssertionError("the stream ended")
 
 
-async def listed(local: InProcessApp) -> ScriptlessBrowser:
+async def browse_with_listings(local: InProcessApp) -> ScriptlessBrowser:
     """Somebody who has listed the tools of all servers."""
     await local.client().get("/api/v1/tools?fresh=true")
     return ScriptlessBrowser(local.client())
@@ -110,7 +110,7 @@ async def test_a_picture_in_a_data_url_is_served_from_our_origin(
     # The type that the server claims does not count.
     src = "data:text/html;base64," + base64.b64encode(content).decode()
     local = await open_site({"art": entry({"src": src})})
-    me = await listed(local)
+    me = await browse_with_listings(local)
     (image,) = (await me.get("/ui/")).root.all("img", class_="server-icon")
     answer = await local.client().get(image.attrs["src"])
     assert (answer.status, answer.headers["Content-Type"], answer.body) == (200, media_type, content)
@@ -130,7 +130,7 @@ async def test_anything_else_is_not_served(open_site: Opening, content: bytes) -
     local = await open_site(
         {"art": entry({"src": src}, {"src": 5}, "nothing", {"src": "javascript:alert(1)"})}
     )
-    await listed(local)
+    await browse_with_listings(local)
     answer = await local.client().get("/ui/servers/art/icon")
     assert answer.status == 404
     # Browsers show a picture of ours in its place.
@@ -181,14 +181,14 @@ async def test_an_icon_is_fetched_through_the_address_guard(
     registry = local.services.registry
     server = await registry.add_server(ServerDraft("Art", f"{url}/mcp", private_addresses=True))
     user = await local.services.people.local_user()
-    made = await registry.create_instance(user.id, InstanceDraft(server.id))
-    me = await listed(local)
+    instance = await registry.create_instance(user.id, InstanceDraft(server.id))
+    me = await browse_with_listings(local)
 
     # A server that may not name private addresses makes us ask nothing.
     assert (await local.client().get("/ui/servers/spy/icon")).status == 404
     assert art.asked == []
     (image,) = (await me.get("/ui/mcp")).root.all("img", class_="server-icon")
-    assert image.attrs["src"] == f"/ui/mcp/{made.id}/icon"
+    assert image.attrs["src"] == f"/ui/mcp/{instance.id}/icon"
     # Requests at the same time share those that leave, and later ones the cache.
     answers = await asyncio.gather(*(local.client().get(image.attrs["src"]) for _ in range(10)))
     for answer in [*answers, await local.client().get(image.attrs["src"])]:
@@ -203,9 +203,9 @@ async def test_a_fetched_icon_is_not_shown_for_a_server_that_may_no_longer_fetch
     url = await serve_http(art.app)
     icons = (await open_site({})).part(ServerIcons)
     addresses = [f"{url}/icon.png"]
-    allowed = Server("one", HttpSpec("https://art.example/mcp"), private_addresses=True)
-    assert await icons.fetch(allowed, addresses) is not None
-    assert await icons.fetch(replace(allowed, private_addresses=False), addresses) is None
+    server = Server("one", HttpSpec("https://art.example/mcp"), private_addresses=True)
+    assert await icons.fetch(server, addresses) is not None
+    assert await icons.fetch(replace(server, private_addresses=False), addresses) is None
     assert art.asked == ["/icon.png"]
 
 
@@ -235,9 +235,9 @@ async def test_registry_pages_show_icons(
     assert (await bob.browser.get(f"/ui/registry/{shut.id}/icon")).status == 404
     assert (await local.client().get(path)).status == 303
     # What the person's own instance names comes first.
-    made = await registry.create_instance(bob.user.id, InstanceDraft(open_server.id))
+    instance = await registry.create_instance(bob.user.id, InstanceDraft(open_server.id))
     await bob.browser.get("/api/v1/tools?fresh=true")
-    assert icons_of(await user.get("/ui/mcp/new")) == [f"/ui/mcp/{made.id}/icon"]
+    assert icons_of(await user.get("/ui/mcp/new")) == [f"/ui/mcp/{instance.id}/icon"]
     assert icons_of(await admin.get("/ui/admin/mcp"))[0] == path
     # A server with another address has named no icon yet.
     await registry.edit_server(open_server.id, replace(open_server.to_draft(), url=f"{url}/mcp?other"))
@@ -247,14 +247,14 @@ async def test_registry_pages_show_icons(
 async def test_a_call_in_a_chat_has_the_icon_of_its_server(open_site: Opening) -> None:
     dark = {"src": data_url(png(9, 9)), "theme": "dark"}
     local = await open_site({"art": entry(dark, {"src": data_url(PNG)}), "plain": entry()})
-    me, client = await listed(local), local.client()
+    me, client = await browse_with_listings(local), local.client()
     chat = await begin(client)
     for name, expected in (("art_t", ["/ui/servers/art/icon"]), ("plain_t", [])):
         turn = await run(client, chat, name)
         await wait_for_end(client, chat, turn - 1)
-        streamed = await read_streamed_card(client, chat, turn - 1)
-        assert all(path in streamed for path in expected)
-        assert ("server-icon" in streamed) == bool(expected)
+        streamed_card = await read_streamed_card(client, chat, turn - 1)
+        assert all(path in streamed_card for path in expected)
+        assert ("server-icon" in streamed_card) == bool(expected)
         card = (await me.get(f"/ui/chat/{chat}")).root.all("article", class_="tool-card")[-1]
         assert [each.attrs["src"] for each in card.all("img", class_="server-icon")] == expected
     # Pages show it on a light ground.
@@ -263,7 +263,7 @@ async def test_a_call_in_a_chat_has_the_icon_of_its_server(open_site: Opening) -
 
 async def test_tools_to_choose_from_have_the_icons_of_their_servers(open_site: Opening) -> None:
     local = await open_site({"art": entry({"src": data_url(PNG)}), "plain": entry()})
-    me, expected = await listed(local), ["/ui/servers/art/icon"]
+    me, expected = await browse_with_listings(local), ["/ui/servers/art/icon"]
     chat = await begin(local.client())
     assert icons_of(await me.get("/ui/chat/console")) == expected
     assert icons_of(await me.get(f"/ui/chat/{chat}/console?tool=art_t")) == expected
@@ -292,6 +292,6 @@ async def test_one_person_does_not_get_the_icon_of_another(open_site: Opening, t
     local = await open_site({}, people_mode="password")
     ann, bob = await local.person("ann"), await local.person("bob")
     server = await local.services.registry.add_server(ServerDraft("Art", "https://art.test/mcp"))
-    made = await local.services.registry.create_instance(ann.user.id, InstanceDraft(server.id))
-    assert (await bob.browser.get(f"/ui/mcp/{made.id}/icon")).status == 404
-    assert (await local.client().get(f"/ui/mcp/{made.id}/icon")).status == 303
+    instance = await local.services.registry.create_instance(ann.user.id, InstanceDraft(server.id))
+    assert (await bob.browser.get(f"/ui/mcp/{instance.id}/icon")).status == 404
+    assert (await local.client().get(f"/ui/mcp/{instance.id}/icon")).status == 303

@@ -27,8 +27,8 @@ WORDS = "Words that took an hour"
 async def _fill(data: Path) -> None:
     database = await Database.open(data, url=None, secret_key=None)
     for name in ("ann", "bob"):
-        made = await database.accounts.add_user(name, Role.ADMIN)
-        await database.accounts.set_password_hash(made.id, password_hash())
+        user = await database.accounts.add_user(name, Role.ADMIN)
+        await database.accounts.set_password_hash(user.id, password_hash())
     await database.close()
 
 
@@ -43,8 +43,10 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         "utf-8",
     )
     asyncio.run(_fill(data))
-    served = programs(sys.executable, "-m", "toolyard", "--data-dir", data, "serve", "--port", "{port}")
-    yield served.url
+    server_program = programs(
+        sys.executable, "-m", "toolyard", "--data-dir", data, "serve", "--port", "{port}"
+    )
+    yield server_program.url
     programs.stop()
 
 
@@ -91,13 +93,13 @@ class Windows:
 async def windows(chromium: Browser, url: str) -> AsyncIterator[Windows]:
     context: BrowserContext = await chromium.new_context(base_url=url)
     context.set_default_timeout(60_000)
-    made = Windows(await context.new_page(), await context.new_page())
-    await made.sign_in("ann")
-    yield made
+    windows = Windows(await context.new_page(), await context.new_page())
+    await windows.sign_in("ann")
+    yield windows
     await context.close()
 
 
-async def test_a_message_is_not_lost_when_somebody_signed_out_elsewhere(windows: Windows) -> None:
+async def test_a_message_is_not_lost_after_a_sign_out_in_another_window(windows: Windows) -> None:
     page = windows.page
     await windows.begin()
     await windows.send_signed_out()
@@ -115,7 +117,7 @@ async def test_the_first_message_of_a_chat_is_not_lost_either(windows: Windows) 
     await expect(page.locator(".turn")).to_contain_text(f"You said: {WORDS}")
 
 
-async def test_a_form_keeps_what_was_typed_and_works_after_the_next_sign_in(windows: Windows) -> None:
+async def test_a_form_keeps_its_values_and_works_after_the_next_sign_in(windows: Windows) -> None:
     page = windows.page
     await page.goto("/ui/tokens")
     await page.get_by_label("Name").fill("typed")
@@ -128,7 +130,7 @@ async def test_a_form_keeps_what_was_typed_and_works_after_the_next_sign_in(wind
     await expect(page.locator("#token-text")).to_be_visible()
 
 
-async def test_nothing_is_done_for_somebody_else_who_signed_in_meanwhile(windows: Windows) -> None:
+async def test_nothing_is_done_for_another_user_who_signed_in_meanwhile(windows: Windows) -> None:
     page = windows.page
     await page.goto("/ui/tokens")
     await page.get_by_label("Name").fill("of ann")
@@ -207,7 +209,7 @@ async def test_any_number_of_tabs_can_be_open(windows: Windows, busy: bool) -> N
         await expect(page.locator(".turn")).to_contain_text("Stopped")
 
 
-async def test_whoever_reads_a_chat_that_is_deleted_sees_it(windows: Windows) -> None:
+async def test_a_reader_sees_that_the_chat_was_deleted(windows: Windows) -> None:
     page, other = windows.page, windows.other
     await page.set_viewport_size({"width": 800, "height": 400})
     await windows.begin()

@@ -30,8 +30,8 @@ READER = {
 }
 
 
-async def create(client: HttpClient, **given: Any) -> Any:
-    answer = await client.post("/api/v1/agents", {**READER, **given})
+async def create(client: HttpClient, **values: Any) -> Any:
+    answer = await client.post("/api/v1/agents", {**READER, **values})
     assert answer.status == 201, answer.text
     return answer.json
 
@@ -43,13 +43,13 @@ async def list_ids(client: HttpClient) -> list[str]:
 async def list_tools(client: HttpClient, agent: str) -> set[str]:
     """The tools of an agent, as the API and the gateway agree on them."""
     answer = await client.get(f"/api/v1/tools?agent={agent}")
-    seen = {tool["name"] for tool in answer.json["items"]} if answer.status == 200 else set[str]()
+    tool_names = {tool["name"] for tool in answer.json["items"]} if answer.status == 200 else set[str]()
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
-    listed = await client.post(f"/mcp/agents/{agent}", body)
-    assert (listed.status == 200) == (answer.status == 200)
-    if listed.status == 200:
-        assert {tool["name"] for tool in listed.json["result"]["tools"]} == seen
-    return seen
+    response = await client.post(f"/mcp/agents/{agent}", body)
+    assert (response.status == 200) == (answer.status == 200)
+    if response.status == 200:
+        assert {tool["name"] for tool in response.json["result"]["tools"]} == tool_names
+    return tool_names
 
 
 def problem(answer: HttpReply) -> tuple[int, str]:
@@ -58,27 +58,32 @@ def problem(answer: HttpReply) -> tuple[int, str]:
 
 async def test_an_agent_is_created_changed_and_deleted(local_site: InProcessApp) -> None:
     client = local_site.client()
-    made = await create(client)
-    assert (made["id"], made["origin"], made["version"], made["editable"]) == ("reader", "own", 1, True)
-    assert await list_tools(client, "reader") == {"demo_weekday"}
-    for id in ("reader", made["stored_id"]):
-        assert (await client.get(f"/api/v1/agents/{id}")).json == made
-    changed = await client.patch(
-        f"/api/v1/agents/{made['stored_id']}", {"version": 1, "tools": ["demo_count"], "model": None}
+    instance = await create(client)
+    assert (instance["id"], instance["origin"], instance["version"], instance["editable"]) == (
+        "reader",
+        "own",
+        1,
+        True,
     )
-    assert changed.status == 200, changed.text
-    assert (changed.json["version"], changed.json["prompt"]) == (2, "Read.")
+    assert await list_tools(client, "reader") == {"demo_weekday"}
+    for id in ("reader", instance["stored_id"]):
+        assert (await client.get(f"/api/v1/agents/{id}")).json == instance
+    response = await client.patch(
+        f"/api/v1/agents/{instance['stored_id']}", {"version": 1, "tools": ["demo_count"], "model": None}
+    )
+    assert response.status == 200, response.text
+    assert (response.json["version"], response.json["prompt"]) == (2, "Read.")
     # At once, also at the gateway, which remembers callers for a second.
     assert await list_tools(client, "reader") == {"demo_count"}
-    assert (await client.delete(f"/api/v1/agents/{made['stored_id']}")).status == 204
+    assert (await client.delete(f"/api/v1/agents/{instance['stored_id']}")).status == 204
     assert await list_ids(client) == []
     assert (await client.get("/mcp/agents/reader")).status == 404
 
 
 async def test_the_second_of_two_editors_is_refused(local_site: InProcessApp) -> None:
     client = local_site.client()
-    made = await create(client)
-    path = f"/api/v1/agents/{made['stored_id']}"
+    instance = await create(client)
+    path = f"/api/v1/agents/{instance['stored_id']}"
     first = await client.patch(path, {"version": 1, "description": "first"})
     second = await client.patch(path, {"version": 1, "description": "second"})
     assert first.status == 200
@@ -91,11 +96,11 @@ async def test_a_private_agent_exists_for_its_owner_alone(password_site: InProce
         await password_site.person(name, role)
         for name, role in (("ada", "user"), ("bob", "user"), ("root", "admin"))
     ]
-    made = await create(ada.token)
+    instance = await create(ada.token)
     for other in (bob, root):
         assert await list_ids(other.token) == []
         assert await list_tools(other.token, "reader") == set()
-        for id in ("reader", made["stored_id"]):
+        for id in ("reader", instance["stored_id"]):
             for answer in (
                 await other.token.get(f"/api/v1/agents/{id}"),
                 await other.token.get(f"/api/v1/agents/{id}/tools"),
@@ -112,17 +117,17 @@ async def test_a_private_agent_exists_for_its_owner_alone(password_site: InProce
     assert (await create(bob.token))["id"] == "reader"
 
 
-async def test_admins_share_agents_that_everybody_uses_and_only_admins_change(
+async def test_admins_share_agents_with_all_users_and_only_admins_change_them(
     password_site: InProcessApp,
 ) -> None:
     ada, root = await password_site.person("ada"), await password_site.person("root", "admin")
-    refused = await ada.token.post("/api/v1/agents", {**READER, "shared": True})
-    assert problem(refused) == (403, "not-allowed")
-    made = await create(root.token, shared=True)
-    shown = (await ada.token.get("/api/v1/agents/reader")).json
-    assert (shown["origin"], shown["editable"]) == ("shared", False)
+    response = await ada.token.post("/api/v1/agents", {**READER, "shared": True})
+    assert problem(response) == (403, "not-allowed")
+    instance = await create(root.token, shared=True)
+    reader = (await ada.token.get("/api/v1/agents/reader")).json
+    assert (reader["origin"], reader["editable"]) == ("shared", False)
     assert await list_tools(ada.token, "reader") == {"demo_weekday"}
-    path = f"/api/v1/agents/{made['stored_id']}"
+    path = f"/api/v1/agents/{instance['stored_id']}"
     assert problem(await ada.token.patch(path, {"version": 1})) == (403, "not-allowed")
     assert problem(await ada.token.delete(path)) == (403, "not-allowed")
     own = await create(ada.token, name="Mine")
@@ -160,7 +165,7 @@ async def test_an_agent_never_gets_more_than_its_user(
     assert await list_tools(ada.token, "own") <= {each["name"] for each in without}
 
 
-async def test_a_limited_token_sees_what_it_is_for_and_changes_no_agent(password_site: InProcessApp) -> None:
+async def test_a_limited_token_sees_its_tools_and_changes_no_agent(password_site: InProcessApp) -> None:
     ada = await password_site.person(
         "ada", scope=TokenScope(frozenset({Right.READ, Right.CALL, Right.MANAGE}), agents=("read*",))
     )
@@ -169,13 +174,13 @@ async def test_a_limited_token_sees_what_it_is_for_and_changes_no_agent(password
     )
     form = {"Content-Type": "application/x-www-form-urlencoded", "Origin": password_site.url}
     for name in ("Reader", "Writer"):
-        sent = await ada.browser.post(
+        response = await ada.browser.post(
             "/ui/agents/_new", data=f"csrf={csrf}&name={name}&which=all", headers=form
         )
-        assert sent.status == 303, sent.text
+        assert response.status == 303, response.text
     assert await list_ids(ada.token) == ["reader"]
-    found = (await ada.token.get("/api/v1/agents/reader")).json
-    widening = await ada.token.patch(f"/api/v1/agents/{found['stored_id']}", {"version": 1, "tools": None})
+    reader = (await ada.token.get("/api/v1/agents/reader")).json
+    widening = await ada.token.patch(f"/api/v1/agents/{reader['stored_id']}", {"version": 1, "tools": None})
     assert problem(widening) == (403, "not-allowed")
     assert problem(await ada.token.post("/api/v1/agents", READER)) == (403, "not-allowed")
     assert (await ada.token.get("/ui/agents/_new")).status in (403, 404)
@@ -185,29 +190,31 @@ async def test_the_file_wins_by_name_and_the_other_is_shown_as_overridden(
     password_site: InProcessApp,
 ) -> None:
     ada, root = await password_site.person("ada"), await password_site.person("root", "admin")
-    made = await create(ada.token)
+    instance = await create(ada.token)
     await create(root.token, name="READER", shared=True, tools=[])
     # One's own is used in place of a shared one.
     assert await list_tools(ada.token, "reader") == {"demo_weekday"}
-    listed = (await ada.token.get("/api/v1/agents")).json
-    assert [each["origin"] for each in listed["overridden"]] == ["shared"]
+    agents = (await ada.token.get("/api/v1/agents")).json
+    assert [each["origin"] for each in agents["overridden"]] == ["shared"]
     file = Agent("reader", "Reader", tools=("demo_count",), file="AGENTS.md", line=1)
     password_site.services.apply_agents(LoadedAgents(Path("AGENTS.md"), (file,)))
-    listed = (await ada.token.get("/api/v1/agents")).json
-    assert [each["origin"] for each in listed["items"]] == ["file"]
-    assert sorted(each["origin"] for each in listed["overridden"]) == ["own", "shared"]
+    agents = (await ada.token.get("/api/v1/agents")).json
+    assert [each["origin"] for each in agents["items"]] == ["file"]
+    assert sorted(each["origin"] for each in agents["overridden"]) == ["own", "shared"]
     assert await list_tools(ada.token, "reader") == {"demo_count"}
-    page = (await ada.browser.get(f"/ui/agents/{made['stored_id']}")).text
+    page = (await ada.browser.get(f"/ui/agents/{instance['stored_id']}")).text
     assert "AGENTS.md has an agent of the same name" in page
     assert "edit that file to change it" in (await ada.browser.get("/ui/agents/reader")).text
-    taken = await ada.token.post("/api/v1/agents", READER)
-    assert problem(taken) == (409, "taken")
-    renamed = await ada.token.patch(f"/api/v1/agents/{made['stored_id']}", {"version": 1, "name": "Other"})
-    assert renamed.json["id"] == "other"
+    response = await ada.token.post("/api/v1/agents", READER)
+    assert problem(response) == (409, "taken")
+    renamed_response = await ada.token.patch(
+        f"/api/v1/agents/{instance['stored_id']}", {"version": 1, "name": "Other"}
+    )
+    assert renamed_response.json["id"] == "other"
 
 
 @pytest.mark.parametrize(
-    ("field", "given"),
+    ("field", "agent_values"),
     [
         ("name", {"name": " "}),
         ("name", {"name": "…"}),
@@ -221,9 +228,9 @@ async def test_the_file_wins_by_name_and_the_other_is_shown_as_overridden(
     ],
 )
 async def test_an_invalid_field_is_refused_and_named(
-    local_site: InProcessApp, field: str, given: dict[str, Any]
+    local_site: InProcessApp, field: str, agent_values: dict[str, Any]
 ) -> None:
-    answer = await local_site.client().post("/api/v1/agents", {**READER, **given})
+    answer = await local_site.client().post("/api/v1/agents", {**READER, **agent_values})
     assert problem(answer) == (422, "invalid")
     assert [each["field"].replace("[", ".").rstrip("]") for each in answer.json["errors"]] == [field]
 
@@ -231,8 +238,8 @@ async def test_an_invalid_field_is_refused_and_named(
 async def test_a_person_has_as_many_agents_as_allowed(open_site: Opening) -> None:
     client = (await open_site({}, agent_limit=2)).client()
     await create(client)
-    imported = await client.post("/api/v1/agents/import", {"text": "## A\n---\n---\n\n## B\n---\n---\n"})
-    assert problem(imported) == (409, "limit-reached")
+    response = await client.post("/api/v1/agents/import", {"text": "## A\n---\n---\n\n## B\n---\n---\n"})
+    assert problem(response) == (409, "limit-reached")
     # An import that is refused adds nothing.
     await create(client, name="A")
     assert problem(await client.post("/api/v1/agents", {"name": "C"})) == (409, "limit-reached")
@@ -242,11 +249,22 @@ async def test_a_thousand_tools_and_hostile_texts_are_kept_as_they_are(local_sit
     client = local_site.client()
     html = "<script>alert(1)</script>\"'&"
     tools = [f"tool_{number}" for number in range(1_000)]
-    given = {"name": f"A {html}", "description": html, "prompt": html, "starters": [html], "tools": tools}
-    made = await create(client, **given)
-    assert {key: made[key] for key in given} == given
-    assert await list_tools(client, made["id"]) == set()
-    for path in ("", f"/{made['stored_id']}", f"/{made['stored_id']}/edit", f"/{made['stored_id']}/delete"):
+    agent_values = {
+        "name": f"A {html}",
+        "description": html,
+        "prompt": html,
+        "starters": [html],
+        "tools": tools,
+    }
+    instance = await create(client, **agent_values)
+    assert {key: instance[key] for key in agent_values} == agent_values
+    assert await list_tools(client, instance["id"]) == set()
+    for path in (
+        "",
+        f"/{instance['stored_id']}",
+        f"/{instance['stored_id']}/edit",
+        f"/{instance['stored_id']}/delete",
+    ):
         page = await client.get(f"/ui/agents{path}")
         assert page.status == 200
         assert "<script>alert" not in page.text
@@ -254,7 +272,7 @@ async def test_a_thousand_tools_and_hostile_texts_are_kept_as_they_are(local_sit
 
 async def test_an_export_reads_back_equal(local_site: InProcessApp) -> None:
     client = local_site.client()
-    made = await create(
+    instance = await create(
         client,
         name='Ünï "x"',
         prompt="```\n## Other\n---\nmodel: x\n---",
@@ -263,14 +281,14 @@ async def test_an_export_reads_back_equal(local_site: InProcessApp) -> None:
         max_steps=3,
         mode="meta",
     )
-    exported = await client.get(f"/api/v1/agents/{made['id']}/export")
-    assert exported.headers["content-type"].startswith("text/markdown")
-    assert "attachment" in exported.headers["content-disposition"]
-    await client.delete(f"/api/v1/agents/{made['stored_id']}")
-    answer = await client.post("/api/v1/agents/import", {"text": exported.text})
+    response = await client.get(f"/api/v1/agents/{instance['id']}/export")
+    assert response.headers["content-type"].startswith("text/markdown")
+    assert "attachment" in response.headers["content-disposition"]
+    await client.delete(f"/api/v1/agents/{instance['stored_id']}")
+    answer = await client.post("/api/v1/agents/import", {"text": response.text})
     assert answer.status == 201, answer.text
     [read] = answer.json["items"]
-    assert {**read, "stored_id": ""} == {**made, "stored_id": ""}
+    assert {**read, "stored_id": ""} == {**instance, "stored_id": ""}
 
 
 @pytest.mark.parametrize("text", ["", "no agent", "## A\n---\ntools: all\n---\n", "## A\n---\nmodel: x\n"])
@@ -313,21 +331,21 @@ async def test_other_tasks_run_while_a_long_text_is_imported(local_site: InProce
     ids=["stars", "patterns", "alternations", "entries"],
 )
 async def test_patterns_that_take_long_are_refused(local_site: InProcessApp, tools: list[str]) -> None:
-    refused = await local_site.client().post("/api/v1/agents", {**READER, "tools": tools})
-    assert problem(refused) == (422, "invalid")
-    assert [each["field"].partition("[")[0] for each in refused.json["errors"]] == ["tools"]
+    response = await local_site.client().post("/api/v1/agents", {**READER, "tools": tools})
+    assert problem(response) == (422, "invalid")
+    assert [each["field"].partition("[")[0] for each in response.json["errors"]] == ["tools"]
 
 
 async def test_every_change_is_in_the_audit_log(password_site: InProcessApp) -> None:
     ada = await password_site.person("ada")
-    made = await create(ada.token)
-    await ada.token.patch(f"/api/v1/agents/{made['stored_id']}", {"version": 1, "name": "R2"})
+    instance = await create(ada.token)
+    await ada.token.patch(f"/api/v1/agents/{instance['stored_id']}", {"version": 1, "name": "R2"})
     await ada.token.post("/api/v1/agents/import", {"text": "## A\n---\n---\n"})
-    await ada.token.delete(f"/api/v1/agents/{made['stored_id']}")
-    found = await password_site.services.database.audit.entries(
+    await ada.token.delete(f"/api/v1/agents/{instance['stored_id']}")
+    found_audit_entries = await password_site.services.database.audit.entries(
         before=None, limit=50, action=None, actor=ada.user.id
     )
-    assert [each.action for each in reversed(found) if each.action.startswith("agent.")] == [
+    assert [each.action for each in reversed(found_audit_entries) if each.action.startswith("agent.")] == [
         "agent.create",
         "agent.edit",
         "agent.import",
@@ -336,12 +354,12 @@ async def test_every_change_is_in_the_audit_log(password_site: InProcessApp) -> 
 
 
 async def test_gateway_clients_are_told_when_an_agent_changes(local_site: InProcessApp) -> None:
-    client, told = local_site.client(), asyncio.Event()
-    made = await create(client)
-    watch = Subscription(LOCAL_PRINCIPAL, lambda _: True, lambda *_: told.set(), {"tools"})
+    client, notified = local_site.client(), asyncio.Event()
+    instance = await create(client)
+    watch = Subscription(LOCAL_PRINCIPAL, lambda _: True, lambda *_: notified.set(), {"tools"})
     local_site.part(GatewayMount).gateway.client_subscriptions.add(watch)
-    await client.patch(f"/api/v1/agents/{made['stored_id']}", {"version": 1, "tools": []})
-    await asyncio.wait_for(told.wait(), 30)
+    await client.patch(f"/api/v1/agents/{instance['stored_id']}", {"version": 1, "tools": []})
+    await asyncio.wait_for(notified.wait(), 30)
 
 
 async def test_another_replica_uses_a_change_at_once(
@@ -350,9 +368,9 @@ async def test_another_replica_uses_a_change_at_once(
     options: dict[str, Any] = {} if database_url is None else {"database_url": database_url}
     settings = {"secret_key": "a key for tests, long enough", **options, "data": tmp_path / "shared"}
     first, second = [(await open_site({"demo": demo}, **settings)).client() for _ in range(2)]
-    made = await create(first)
+    instance = await create(first)
     assert await list_tools(second, "reader") == {"demo_weekday"}
-    await second.patch(f"/api/v1/agents/{made['stored_id']}", {"version": 1, "tools": ["demo_none"]})
+    await second.patch(f"/api/v1/agents/{instance['stored_id']}", {"version": 1, "tools": ["demo_none"]})
     assert (await first.get("/api/v1/agents/reader")).json["tools"] == ["demo_none"]
     assert (await first.get("/api/v1/tools?agent=reader")).json["items"] == []
 
@@ -383,33 +401,33 @@ async def test_a_chat_uses_a_stored_agent(chatting: InProcessApp) -> None:
 
 async def test_a_running_turn_keeps_the_agent_that_it_began_with(chatting: InProcessApp) -> None:
     client = chatting.client()
-    made = await create(client, name="Looker", tools=["s_*"])
+    instance = await create(client, name="Looker", tools=["s_*"])
     chat = await begin(client, agent="looker")
     turn = await say(client, chat, 'call s_put {"text": "a"}\nthen call s_look {}')
-    [asked] = await wait_for_kind(client, chat, "ask")
+    [kind] = await wait_for_kind(client, chat, "ask")
     # The turn waits for an approval, while its agent is deleted.
-    assert (await client.delete(f"/api/v1/agents/{made['stored_id']}")).status == 204
-    answer = await client.post(f"/api/v1/approvals/{asked['body']['approval']}", {"yes": True})
+    assert (await client.delete(f"/api/v1/agents/{instance['stored_id']}")).status == 204
+    answer = await client.post(f"/api/v1/approvals/{kind['body']['approval']}", {"yes": True})
     assert answer.status < 300, answer.text
     events = await wait_for_end(client, chat, turn - 1)
     assert events[-1].body["why"] == "done"
-    refused = await client.post(f"/api/v1/chats/{chat}/messages", {"text": "more"})
-    assert problem(refused) == (409, "chat-refused")
+    response = await client.post(f"/api/v1/chats/{chat}/messages", {"text": "more"})
+    assert problem(response) == (409, "chat-refused")
 
 
 async def wait_for_kind(client: HttpClient, chat: str, kind: str) -> list[dict[str, Any]]:
     async with asyncio.timeout(30):
-        while not (found := await of_kind(client, chat, kind)):
+        while not (event_bodies := await of_kind(client, chat, kind)):
             await asyncio.sleep(0.02)
-        return found
+        return event_bodies
 
 
-async def test_a_chat_whose_agent_was_deleted_says_so_and_offers_a_choice(chatting: InProcessApp) -> None:
+async def test_a_chat_with_a_deleted_agent_says_so_and_offers_a_choice(chatting: InProcessApp) -> None:
     client = chatting.client()
-    gone, other = await create(client, name="Gone"), await create(client, name="Other", tools=["s_look"])
+    instance, other = await create(client, name="Gone"), await create(client, name="Other", tools=["s_look"])
     chat = await begin(client, agent="gone")
     assert "no longer exists" not in (await client.get(f"/ui/chat/{chat}")).text
-    await client.delete(f"/api/v1/agents/{gone['stored_id']}")
+    await client.delete(f"/api/v1/agents/{instance['stored_id']}")
     page = (await client.get(f"/ui/chat/{chat}")).text
     assert "The agent “gone” no longer exists" in page
     assert "Continue without agent" in page
@@ -421,9 +439,9 @@ async def test_a_chat_whose_agent_was_deleted_says_so_and_offers_a_choice(chatti
 
 async def test_chats_follow_an_agent_to_its_new_name(chatting: InProcessApp) -> None:
     client = chatting.client()
-    made = await create(client, name="Before", tools=["s_look"])
+    instance = await create(client, name="Before", tools=["s_look"])
     chat = await begin(client, agent="before")
-    await client.patch(f"/api/v1/agents/{made['stored_id']}", {"version": 1, "name": "After"})
+    await client.patch(f"/api/v1/agents/{instance['stored_id']}", {"version": 1, "name": "After"})
     assert (await client.get(f"/api/v1/chats/{chat}")).json["agent"] == "after"
     await say(client, chat, "call s_look {}")
     await wait_for_end(client, chat)

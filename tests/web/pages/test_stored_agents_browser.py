@@ -43,9 +43,9 @@ async def _add_people(data: Path) -> dict[str, str]:
     for name, role in (("root", Role.ADMIN), ("bob", Role.USER)):
         user = await database.accounts.add_user(name, role)
         await database.accounts.set_password_hash(user.id, password_hash())
-        found = await database.accounts.get_user(user.id)
-        assert found is not None
-        sessions[name] = await people.begin_session(found)
+        found_user = await database.accounts.get_user(user.id)
+        assert found_user is not None
+        sessions[name] = await people.begin_session(found_user)
     await database.close()
     return sessions
 
@@ -63,8 +63,10 @@ def yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AgentYard]:
         "utf-8",
     )
     sessions = asyncio.run(_add_people(data))
-    served = programs(sys.executable, "-m", "toolyard", "--data-dir", data, "serve", "--port", "{port}")
-    yield AgentYard(served.url, sessions)
+    server_program = programs(
+        sys.executable, "-m", "toolyard", "--data-dir", data, "serve", "--port", "{port}"
+    )
+    yield AgentYard(server_program.url, sessions)
     programs.stop()
 
 
@@ -72,11 +74,11 @@ def yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AgentYard]:
 async def signed_in(
     chromium: Browser, yard: AgentYard, name: str, path: str, **options: object
 ) -> AsyncIterator[BrowserWindow]:
-    async with window(chromium, yard, **options) as looking:  # type: ignore[arg-type]
+    async with window(chromium, yard, **options) as open_window:  # type: ignore[arg-type]
         cookie = {"name": cookie_name(SETTINGS), "value": yard.sessions[name], "url": yard.url}
-        await looking.page.context.add_cookies([cookie])  # type: ignore[list-item]
-        await looking.page.goto(path)
-        yield looking
+        await open_window.page.context.add_cookies([cookie])  # type: ignore[list-item]
+        await open_window.page.goto(path)
+        yield open_window
 
 
 async def fill_in(page: Page, name: str) -> Locator:
@@ -106,8 +108,8 @@ async def start_chat(page: Page, agent: str) -> None:
 async def test_an_agent_goes_from_the_form_to_a_chat_and_to_another_person(
     chromium: Browser, yard: AgentYard
 ) -> None:
-    async with signed_in(chromium, yard, "root", "/ui/agents") as looking:
-        page = looking.page
+    async with signed_in(chromium, yard, "root", "/ui/agents") as browser:
+        page = browser.page
         await page.get_by_role("link", name="New agent").click()
         await fill_in(page, "Calendar")
         await page.get_by_role("button", name="Create agent").click()
@@ -128,8 +130,8 @@ async def test_an_agent_goes_from_the_form_to_a_chat_and_to_another_person(
         await page.get_by_role("button", name="Save").last.click()
         await expect(page.get_by_text("shared with everyone")).to_be_visible()
 
-    async with signed_in(chromium, yard, "bob", "/ui/agents") as looking:
-        page = looking.page
+    async with signed_in(chromium, yard, "bob", "/ui/agents") as browser:
+        page = browser.page
         await expect(page.locator("#agent-list > li")).to_have_count(2)
         await expect(page.get_by_role("link", name="Calendar", exact=True)).to_have_count(0)
         await page.get_by_role("link", name="Team calendar", exact=True).click()
@@ -137,12 +139,12 @@ async def test_an_agent_goes_from_the_form_to_a_chat_and_to_another_person(
         await start_chat(page, "Team calendar")
         # Not for bob, by whichever way.
         assert await page.evaluate(f"fetch('{private}').then((answer) => answer.status)") == 404
-        looking.said.clear()
+        browser.said.clear()
 
 
 async def test_the_prompts_follow_the_chosen_agent(chromium: Browser, yard: AgentYard) -> None:
-    async with signed_in(chromium, yard, "bob", "/ui/agents/_new") as looking:
-        page = looking.page
+    async with signed_in(chromium, yard, "bob", "/ui/agents/_new") as browser:
+        page = browser.page
         await fill_in(page, "Prompting")
         await page.get_by_role("button", name="Create agent").click()
         await expect(page.get_by_role("heading", name="Prompting", exact=True)).to_be_visible()
@@ -159,8 +161,8 @@ async def test_the_prompts_follow_the_chosen_agent(chromium: Browser, yard: Agen
 async def test_a_file_is_imported_and_a_second_window_is_told_of_a_change(
     chromium: Browser, yard: AgentYard
 ) -> None:
-    async with signed_in(chromium, yard, "bob", "/ui/agents/_import") as looking:
-        page = looking.page
+    async with signed_in(chromium, yard, "bob", "/ui/agents/_import") as browser:
+        page = browser.page
         text = '---\nname: "Imported <i>one</i>"\ntools: [demo_weekday]\n---\nRead.\n'
         await page.get_by_label("File").set_input_files(
             {"name": "x.md", "mimeType": "text/markdown", "buffer": text.encode()}
@@ -182,12 +184,12 @@ async def test_a_file_is_imported_and_a_second_window_is_told_of_a_change(
         await other.get_by_role("button", name="Save").last.click()
         await expect(other.locator(".subtitle")).to_have_text("second")
         await other.close()
-        looking.said.clear()
+        browser.said.clear()
 
 
 async def test_without_script_a_button_shows_the_preview(chromium: Browser, yard: AgentYard) -> None:
-    async with signed_in(chromium, yard, "bob", "/ui/agents/_new", java_script_enabled=False) as looking:
-        page = looking.page
+    async with signed_in(chromium, yard, "bob", "/ui/agents/_new", java_script_enabled=False) as browser:
+        page = browser.page
         await page.get_by_label("Name", exact=True).fill("Plain")
         await page.get_by_role("checkbox", name="demo_weekday").check()
         await page.get_by_role("button", name="Preview").click()
@@ -206,8 +208,8 @@ async def test_the_pages_fit_the_window_in_both_schemes(
     chromium: Browser, yard: AgentYard, width: int
 ) -> None:
     size = {"width": width, "height": 844}
-    async with signed_in(chromium, yard, "root", "/ui/agents", viewport=size) as looking:
-        page = looking.page
+    async with signed_in(chromium, yard, "root", "/ui/agents", viewport=size) as browser:
+        page = browser.page
         for path in ("/ui/agents", "/ui/agents/_new", "/ui/agents/_import", "/ui/agents/filed"):
             await page.goto(path)
             async for scheme in schemes(page):

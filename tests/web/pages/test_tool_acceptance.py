@@ -30,7 +30,7 @@ async def password_site(open_site: Opening) -> InProcessApp:
     return await open_site(people_mode="password")
 
 
-async def registered(admin: HttpClient, url: str, **more: Any) -> str:
+async def create_server(admin: HttpClient, url: str, **more: Any) -> str:
     body = {"name": "Words", "url": f"{url}/mcp", "private_addresses": True, **more}
     answer = await admin.post("/api/v1/servers", body)
     assert answer.status == 201, answer.text
@@ -48,9 +48,9 @@ async def call(person: HttpClient, tool: str, slug: str = "words") -> Any:
 
 
 async def tools(person: HttpClient) -> list[str]:
-    listed = await person.get("/api/v1/tools?fresh=true")
-    assert listed.status == 200, listed.text
-    return [each["name"] for each in listed.json["items"]]
+    tools_response = await person.get("/api/v1/tools?fresh=true")
+    assert tools_response.status == 200, tools_response.text
+    return [each["name"] for each in tools_response.json["items"]]
 
 
 async def changes(person: HttpClient, path: str) -> list[dict[str, Any]]:
@@ -77,7 +77,7 @@ async def acceptance_team(
         await password_site.person(*each) for each in (("root", "admin"), ("ada", "user"), ("bob", "user"))
     ]
     acceptance_team = AcceptanceTeam(password_site, root, ada, bob)
-    acceptance_team.server = await registered(acceptance_team.admin.token, words.listen(start_program).url)
+    acceptance_team.server = await create_server(acceptance_team.admin.token, words.listen(start_program).url)
     acceptance_team.adas = await instance(acceptance_team.ada.token, acceptance_team.server)
     acceptance_team.bobs = await instance(acceptance_team.bob.token, acceptance_team.server)
     return acceptance_team
@@ -93,29 +93,31 @@ async def test_a_changed_tool_is_refused_with_the_difference_and_the_others_go_o
     assert await tools(ada) == ["mcp_words__count", "mcp_words__read"]
     assert (await call(ada, "read")).json["text"] == "called read"
     words.has(read=EVIL, count="Counts words", more="Something else entirely")
-    refused = await call(ada, "read")
-    assert refused.status == 404
-    assert "its definition has changed since it was accepted" in refused.json["detail"]
-    assert f'+ description: "{EVIL}"' in refused.json["detail"]
+    refusal = await call(ada, "read")
+    assert refusal.status == 404
+    assert "its definition has changed since it was accepted" in refusal.json["detail"]
+    assert f'+ description: "{EVIL}"' in refusal.json["detail"]
     page = f"{acceptance_team.local.url}/ui/mcp/{acceptance_team.adas}/changes"
-    assert refused.json["hint"] == f"review and accept the change at {page}"
+    assert refusal.json["hint"] == f"review and accept the change at {page}"
     assert "it is new and has not been accepted" in (await call(ada, "more")).json["detail"]
     assert (await call(ada, "count")).json["text"] == "called count"
-    listed = (await ada.get("/api/v1/tools?fresh=true")).json
-    assert [each["name"] for each in listed["items"]] == ["mcp_words__count"]
-    assert len(listed["set_aside"]) == 2
+    tool = (await ada.get("/api/v1/tools?fresh=true")).json
+    assert [each["name"] for each in tool["items"]] == ["mcp_words__count"]
+    assert len(tool["set_aside"]) == 2
     why = (await ada.get("/api/v1/tools/mcp_words__read/why")).json
     assert (why["verdict"], [each["rule"] for each in why["chain"] if each["outcome"] == "refuse"]) == (
         "refuse",
         ["definition"],
     )
 
-    found = await changes(ada, f"instances/{acceptance_team.adas}")
-    assert [(each["kind"], each["tool"], each["blocks"]) for each in found] == [
+    found_changes = await changes(ada, f"instances/{acceptance_team.adas}")
+    assert [(each["kind"], each["tool"], each["blocks"]) for each in found_changes] == [
         ("new", "more", True),
         ("changed", "read", True),
     ]
-    answer = await ada.post(f"/api/v1/instances/{acceptance_team.adas}/changes", {"keys": [found[1]["key"]]})
+    answer = await ada.post(
+        f"/api/v1/instances/{acceptance_team.adas}/changes", {"keys": [found_changes[1]["key"]]}
+    )
     assert [each["tool"] for each in answer.json["items"]] == ["read"]
     assert (await call(ada, "read")).json["text"] == "called read"
     assert (await call(ada, "more")).status == 404
@@ -125,7 +127,7 @@ async def test_a_changed_tool_is_refused_with_the_difference_and_the_others_go_o
     ]
 
 
-async def test_what_one_owner_accepts_counts_for_nobody_else_and_what_an_admin_accepts_for_all(
+async def test_an_owners_acceptance_counts_for_the_owner_and_an_admins_for_all(
     acceptance_team: AcceptanceTeam, words: ChangingToolsServer
 ) -> None:
     ada, bob, admin = acceptance_team.ada.token, acceptance_team.bob.token, acceptance_team.admin.token
@@ -134,17 +136,19 @@ async def test_what_one_owner_accepts_counts_for_nobody_else_and_what_an_admin_a
     words.has(read=EVIL, count="Counts words")
     for person in (ada, bob):
         assert (await call(person, "read")).status == 404
-    (mine,) = await changes(ada, f"instances/{acceptance_team.adas}")
+    (change,) = await changes(ada, f"instances/{acceptance_team.adas}")
     assert (
-        await ada.post(f"/api/v1/instances/{acceptance_team.adas}/changes", {"keys": [mine["key"]]})
+        await ada.post(f"/api/v1/instances/{acceptance_team.adas}/changes", {"keys": [change["key"]]})
     ).status == 200
     assert (await call(ada, "read")).status == 200
     assert (await call(bob, "read")).status == 404
 
-    (theirs,) = await changes(admin, f"servers/{acceptance_team.server}")
-    assert (theirs["kind"], theirs["tool"]) == ("changed", "read")
-    assert f'+ description: "{EVIL}"' in theirs["diff"]
-    answer = await admin.post(f"/api/v1/servers/{acceptance_team.server}/changes", {"keys": [theirs["key"]]})
+    (other_change,) = await changes(admin, f"servers/{acceptance_team.server}")
+    assert (other_change["kind"], other_change["tool"]) == ("changed", "read")
+    assert f'+ description: "{EVIL}"' in other_change["diff"]
+    answer = await admin.post(
+        f"/api/v1/servers/{acceptance_team.server}/changes", {"keys": [other_change["key"]]}
+    )
     assert answer.status == 200, answer.text
     assert await changes(admin, f"servers/{acceptance_team.server}") == []
     assert (await call(bob, "read")).status == 200
@@ -164,35 +168,35 @@ async def test_a_model_hears_that_there_is_a_change_and_not_the_words(
             "capabilities": {},
             "clientInfo": {"name": "t", "version": "1"},
         }
-        begun = await ada.post(door, rpc("initialize", hello), headers=head)
-        assert begun.status == 200, begun.text
-        head |= {"Mcp-Session-Id": begun.headers["Mcp-Session-Id"], "MCP-Protocol-Version": "2025-06-18"}
-        listed = await ada.post(door, rpc("tools/list", {}), headers=head)
-        assert "words" not in door or '"count"' in listed.text
+        response = await ada.post(door, rpc("initialize", hello), headers=head)
+        assert response.status == 200, response.text
+        head |= {"Mcp-Session-Id": response.headers["Mcp-Session-Id"], "MCP-Protocol-Version": "2025-06-18"}
+        listed_response = await ada.post(door, rpc("tools/list", {}), headers=head)
+        assert "words" not in door or '"count"' in listed_response.text
         prefix = "" if "words" in door else "mcp_words__"
         params: dict[str, Any] = {"name": f"{prefix}read", "arguments": {}}
         if "meta" in door:
             params = {"name": "tools_call", "arguments": params}
-        called = await ada.post(door, rpc("tools/call", params), headers=head)
-        assert "called read" not in called.text
-        assert "keys" not in listed.text + called.text
+        called_response = await ada.post(door, rpc("tools/call", params), headers=head)
+        assert "called read" not in called_response.text
+        assert "keys" not in listed_response.text + called_response.text
 
 
 def rpc(method: str, params: dict[str, Any]) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
 
 
-async def test_whoever_comes_after_a_change_does_not_trust_it(
+async def test_a_user_who_connects_after_a_change_does_not_trust_it(
     acceptance_team: AcceptanceTeam, words: ChangingToolsServer
 ) -> None:
     assert (await call(acceptance_team.ada.token, "read")).status == 200
     words.has(read=EVIL, count="Counts words")
     bob = acceptance_team.bob.token
     assert (await call(bob, "count")).status == 200
-    refused = await call(bob, "read")
-    assert "it is new and has not been accepted" in refused.json["detail"]
+    refusal = await call(bob, "read")
+    assert "it is new and has not been accepted" in refusal.json["detail"]
     # What Ada was given is hers.
-    assert '"Reads a file"' not in refused.json["detail"]
+    assert '"Reads a file"' not in refusal.json["detail"]
     assert [each["diff"][0] for each in await changes(bob, f"instances/{acceptance_team.bobs}")] == [
         f'+ description: "{EVIL}"'
     ]
@@ -203,46 +207,46 @@ async def test_a_server_that_tells_each_person_something_else_can_be_used_by_eac
 ) -> None:
     admin = (await password_site.person("root", "admin")).token
     choice = {"kind": "header", "key": "X-Who"}
-    server = await registered(admin, words.listen(start_program).url, choices=[choice])
+    server = await create_server(admin, words.listen(start_program).url, choices=[choice])
     words.has(read="Reads a file of {who}", count="Counts words")
     # No name of hexadecimal digits: responses contain random ids.
     people = {name: (await password_site.person(name)).token for name in ("wendy", "bob")}
     for name, person in people.items():
-        made = await instance(person, server, value=name)
+        instance_id = await instance(person, server, value=name)
         first = await call(person, "read")
         assert (first.status, "wendy" in first.text) == ((200, False) if name == "wendy" else (404, False))
         if name == "bob":
-            (mine,) = await changes(person, f"instances/{made}")
-            await person.post(f"/api/v1/instances/{made}/changes", {"keys": [mine["key"]]})
+            (change,) = await changes(person, f"instances/{instance_id}")
+            await person.post(f"/api/v1/instances/{instance_id}/changes", {"keys": [change["key"]]})
     for person in people.values():
         assert (await call(person, "read")).status == 200
 
 
-async def test_only_who_may_accept_accepts_and_only_what_was_shown(
+async def test_only_authorized_users_accept_and_only_the_shown_definition(
     acceptance_team: AcceptanceTeam, words: ChangingToolsServer
 ) -> None:
     ada, bob, admin = acceptance_team.ada.token, acceptance_team.bob.token, acceptance_team.admin.token
     assert (await call(ada, "read")).status == 200
     words.has(read=EVIL, count="Counts words")
     assert (await call(ada, "read")).status == 404
-    (mine,) = await changes(ada, f"instances/{acceptance_team.adas}")
-    (theirs,) = await changes(admin, f"servers/{acceptance_team.server}")
+    (change,) = await changes(ada, f"instances/{acceptance_team.adas}")
+    (other_change,) = await changes(admin, f"servers/{acceptance_team.server}")
     for path, keys in (
-        (f"instances/{acceptance_team.adas}", mine),
-        (f"servers/{acceptance_team.server}", theirs),
+        (f"instances/{acceptance_team.adas}", change),
+        (f"servers/{acceptance_team.server}", other_change),
     ):
-        given = {"keys": [keys["key"]]}
+        accepted_keys = {"keys": [keys["key"]]}
         assert (await bob.get(f"/api/v1/{path}/changes")).status in (403, 404)
-        assert (await bob.post(f"/api/v1/{path}/changes", given)).status in (403, 404)
+        assert (await bob.post(f"/api/v1/{path}/changes", accepted_keys)).status in (403, 404)
     assert (
-        await ada.post(f"/api/v1/servers/{acceptance_team.server}/changes", {"keys": [theirs["key"]]})
+        await ada.post(f"/api/v1/servers/{acceptance_team.server}/changes", {"keys": [other_change["key"]]})
     ).status == 403
 
     words.has(read="Something worse", count="Counts words")
     assert (await call(ada, "read")).status == 404
     for person, path, each in (
-        (ada, f"instances/{acceptance_team.adas}", mine),
-        (admin, f"servers/{acceptance_team.server}", theirs),
+        (ada, f"instances/{acceptance_team.adas}", change),
+        (admin, f"servers/{acceptance_team.server}", other_change),
         (ada, f"instances/{acceptance_team.adas}", {"key": "made-up"}),
     ):
         answer = await person.post(f"/api/v1/{path}/changes", {"keys": [each["key"]]})
@@ -258,18 +262,18 @@ async def test_a_server_that_renames_all_its_tools_has_none_until_they_are_accep
     assert (await call(ada, "read")).status == 200
     words.has(read_v2="Reads a file", count_v2="Counts words")
     assert await tools(ada) == []
-    found = await changes(ada, place)
-    assert [(each["kind"], each["was"], each["tool"]) for each in found] == [
+    found_changes = await changes(ada, place)
+    assert [(each["kind"], each["was"], each["tool"]) for each in found_changes] == [
         ("renamed", "count", "count_v2"),
         ("renamed", "read", "read_v2"),
     ]
-    keys = [each["key"] for each in found]
+    keys = [each["key"] for each in found_changes]
     assert (await ada.post(f"/api/v1/{place}/changes", {"keys": keys})).status == 200
     assert await tools(ada) == ["mcp_words__count_v2", "mcp_words__read_v2"]
     assert await changes(ada, place) == []
 
 
-async def test_a_change_that_is_taken_back_needs_nobody(
+async def test_a_reverted_change_needs_no_acceptance(
     acceptance_team: AcceptanceTeam, words: ChangingToolsServer
 ) -> None:
     ada, admin = acceptance_team.ada.token, acceptance_team.admin.token
@@ -290,14 +294,14 @@ async def test_other_instructions_are_told_and_keep_no_tool_back(
     assert (await call(ada, "read")).status == 200
     words.has("Be cruel", read="Reads a file")
     await ada.post(f"/api/v1/instances/{acceptance_team.adas}/test")
-    (found,) = await changes(ada, place)
-    assert (found["kind"], found["blocks"], found["diff"]) == (
+    (change,) = await changes(ada, place)
+    assert (change["kind"], change["blocks"], change["diff"]) == (
         "instructions",
         False,
         ["-Be kind", "+Be cruel"],
     )
     assert (await call(ada, "read")).status == 200
-    await ada.post(f"/api/v1/{place}/changes", {"keys": [found["key"]]})
+    await ada.post(f"/api/v1/{place}/changes", {"keys": [change["key"]]})
     assert await changes(ada, place) == []
 
 
@@ -307,17 +311,17 @@ async def test_a_second_process_holds_the_same_locks(
 ) -> None:
     options = {"data": tmp_path / "both", "instance_catalog_ttl": ttl}
     one, other = await open_site(**options), await open_site(**options)
-    here, there = one.client(), other.client()
-    server = await registered(here, words.listen(start_program).url)
-    made = await instance(here, server)
+    here, other_replica = one.client(), other.client()
+    server = await create_server(here, words.listen(start_program).url)
+    instance_id = await instance(here, server)
     assert (await call(here, "read")).status == 200
     words.has(read=EVIL, count="Counts words")
-    await there.get("/api/v1/tools?fresh=true")
-    assert (await call(there, "read")).status == 404
-    (found,) = await changes(here, f"instances/{made}")
-    accepted = await here.post(f"/api/v1/instances/{made}/changes", {"keys": [found["key"]]})
-    assert accepted.status == 200
-    assert (await call(there, "read")).status == 200
+    await other_replica.get("/api/v1/tools?fresh=true")
+    assert (await call(other_replica, "read")).status == 404
+    (change,) = await changes(here, f"instances/{instance_id}")
+    response = await here.post(f"/api/v1/instances/{instance_id}/changes", {"keys": [change["key"]]})
+    assert response.status == 200
+    assert (await call(other_replica, "read")).status == 200
 
 
 async def test_with_a_server_or_an_instance_its_lock_is_gone(
@@ -344,8 +348,10 @@ async def test_an_admin_accepts_a_change_of_a_server_of_the_files(
 ) -> None:
     data = words.file.parent / "data"
     data.mkdir()
-    told = {"read": "Reads a file", "count": "Counts words"}
-    had = tuple(Definition("files", name, None, said, SCHEMA) for name, said in told.items())
+    descriptions = {"read": "Reads a file", "count": "Counts words"}
+    had = tuple(
+        Definition("files", name, None, description, SCHEMA) for name, description in descriptions.items()
+    )
     pins = build_pins(ValidatedListing("files", "", RawListing(), had))
     write_lock(data / "mcp.lock", {"files": pins, "other": pins})
     local = await open_site({"files": words.entry}, data=data, people_mode="password")
@@ -353,19 +359,19 @@ async def test_an_admin_accepts_a_change_of_a_server_of_the_files(
     assert await changes(admin, "servers/files") == []
     words.has(read=EVIL, count="Counts words")
     await admin.get("/api/v1/tools?fresh=true")
-    refused = await admin.post("/api/v1/tools/files_read/call", {"arguments": {}})
-    assert refused.status == 404
-    assert refused.json["hint"].endswith(f"{local.url}/ui/admin/mcp/files/files/changes")
+    response = await admin.post("/api/v1/tools/files_read/call", {"arguments": {}})
+    assert response.status == 404
+    assert response.json["hint"].endswith(f"{local.url}/ui/admin/mcp/files/files/changes")
     assert (await admin.post("/api/v1/tools/files_count/call", {"arguments": {}})).status == 200
     assert (await ada.get("/api/v1/servers/files/changes")).status == 403
-    (found,) = await changes(admin, "servers/files")
-    given = {"keys": [found["key"]]}
-    assert (await ada.post("/api/v1/servers/files/changes", given)).status == 403
-    assert (await admin.post("/api/v1/servers/files/changes", given)).status == 200
+    (change,) = await changes(admin, "servers/files")
+    accepted_keys = {"keys": [change["key"]]}
+    assert (await ada.post("/api/v1/servers/files/changes", accepted_keys)).status == 403
+    assert (await admin.post("/api/v1/servers/files/changes", accepted_keys)).status == 200
     assert (await admin.post("/api/v1/tools/files_read/call", {"arguments": {}})).status == 200
-    written = read_lock(data / "mcp.lock")
-    assert written is not None
-    assert sorted(written) == ["files", "other"]
+    lock = read_lock(data / "mcp.lock")
+    assert lock is not None
+    assert sorted(lock) == ["files", "other"]
 
     (data / "mcp.lock").write_text("<<<<<<< ours\n")
     broken = await admin.get("/api/v1/servers/files/changes")
@@ -384,15 +390,15 @@ async def test_without_a_lock_file_an_untrusted_server_is_pinned_at_first_use(
     await admin.get("/api/v1/tools?fresh=true")
     words.has(read=EVIL, count="Counts words")
     await admin.get("/api/v1/tools?fresh=true")
-    refused = await admin.post("/api/v1/tools/files_read/call", {"arguments": {}})
-    assert refused.status == 404
-    assert refused.json["hint"].endswith(f"{local.url}/ui/admin/mcp/files/files/changes")
+    response = await admin.post("/api/v1/tools/files_read/call", {"arguments": {}})
+    assert response.status == 404
+    assert response.json["hint"].endswith(f"{local.url}/ui/admin/mcp/files/files/changes")
     assert (await admin.post("/api/v1/tools/files_count/call", {"arguments": {}})).status == 200
-    (found,) = await changes(admin, "servers/files")
+    (change,) = await changes(admin, "servers/files")
     page = await browser.get("/ui/admin/mcp/files/files/changes")
-    assert found["key"] in page.html
+    assert change["key"] in page.html
     assert (await admin.post("/api/v1/servers/files/changes", {"keys": ["0" * 24]})).status == 409
-    assert (await admin.post("/api/v1/servers/files/changes", {"keys": [found["key"]]})).status == 200
+    assert (await admin.post("/api/v1/servers/files/changes", {"keys": [change["key"]]})).status == 200
     assert (await admin.post("/api/v1/tools/files_read/call", {"arguments": {}})).status == 200
     assert await changes(admin, "servers/files") == []
 
@@ -408,7 +414,7 @@ async def test_a_chat_mentions_changed_tools_once(
 ) -> None:
     local = await open_site(people_mode="password", models=models_at(model_program.url))
     root = (await local.person("root", "admin")).token
-    server = await registered(root, words.listen(start_program).url)
+    server = await create_server(root, words.listen(start_program).url)
     place = await instance(root, server)
     chat = await begin(root)
     for tools_changed in (False, True):
@@ -421,7 +427,7 @@ async def test_a_chat_mentions_changed_tools_once(
     assert f"/ui/mcp/{place}/changes" in note["body"]["hint"]
 
 
-async def test_pages_tell_what_changed_and_accept_it(
+async def test_pages_show_changes_and_accept_them(
     acceptance_team: AcceptanceTeam, words: ChangingToolsServer
 ) -> None:
     ada, admin = (
@@ -473,10 +479,10 @@ async def test_a_form_without_its_token_and_a_user_at_an_admins_page_are_turned_
     assert (await call(acceptance_team.ada.token, "read")).status == 200
     words.has(read=EVIL, count="Counts words")
     assert (await call(acceptance_team.ada.token, "read")).status == 404
-    (mine,) = await changes(acceptance_team.ada.token, f"instances/{acceptance_team.adas}")
+    (change,) = await changes(acceptance_team.ada.token, f"instances/{acceptance_team.adas}")
     at = f"/ui/mcp/{acceptance_team.adas}/changes"
-    sent = await acceptance_team.ada.browser.ask("POST", at, data={"change": mine["key"]})
-    assert sent.status == 403
+    response = await acceptance_team.ada.browser.ask("POST", at, data={"change": change["key"]})
+    assert response.status == 403
     assert (await acceptance_team.bob.browser.get(at)).status == 404
     assert (
         await acceptance_team.ada.browser.get(f"/ui/admin/mcp/{acceptance_team.server}/changes")

@@ -42,15 +42,17 @@ async def fill(data: Path) -> None:
 def yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrowserSite]:
     data, programs = tmp_path_factory.mktemp("usage"), ProgramStarter()
     asyncio.run(fill(data))
-    served = programs(sys.executable, "-m", "toolyard", "--data-dir", data, "serve", "--port", "{port}")
-    yield BrowserSite(served.url, {}, served)
+    server_program = programs(
+        sys.executable, "-m", "toolyard", "--data-dir", data, "serve", "--port", "{port}"
+    )
+    yield BrowserSite(server_program.url, {}, server_program)
     programs.stop()
 
 
 @pytest.mark.parametrize("width", [390, 768, 900, 1024, 1100, 1280])
 async def test_numbers_fit_into_one_line(chromium: Browser, yard: BrowserSite, width: int) -> None:
-    async with window(chromium, yard, viewport={"width": width, "height": 800}) as looking:
-        page = looking.page
+    async with window(chromium, yard, viewport={"width": width, "height": 800}) as open_window:
+        page = open_window.page
         await page.goto("/ui/admin/usage")
         await page.get_by_text("Numbers per day").click()
         assert await page.evaluate(BROKEN_NUMBERS) == []

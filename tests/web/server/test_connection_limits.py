@@ -64,37 +64,37 @@ class LoopbackClient:
 @pytest.fixture
 async def start_limited_server(open_site: Opening) -> AsyncIterator[Any]:
     """``await start_limited_server(limits)``: the port of a server with these limits."""
-    running: list[HttpServer] = []
+    http_servers: list[HttpServer] = []
 
     async def start(limits: ConnectionLimits) -> int:
         local: InProcessApp = await open_site()
         listener = open_listener("127.0.0.1", 0)
-        running.append(HttpServer(make_app(local.services), listener, limits))
-        await running[-1].start()
+        http_servers.append(HttpServer(make_app(local.services), listener, limits))
+        await http_servers[-1].start()
         return urlsplit(listener.address).port or 0
 
     yield start
-    for each in running:
+    for each in http_servers:
         await each.drain()
         await each.cancel_open_requests()
 
 
-def settings(tmp_path: Any, **chosen: Any) -> Settings:
-    return load_settings(tmp_path, env={}, overrides=chosen)
+def settings(tmp_path: Any, **settings_overrides: Any) -> Settings:
+    return load_settings(tmp_path, env={}, overrides=settings_overrides)
 
 
 async def test_one_address_has_so_many_connections_and_no_more(start_limited_server: Any) -> None:
     port = await start_limited_server(ConnectionLimits(max_connections=100, max_per_address=3))
     first = [await LoopbackClient.open(port, "127.0.0.2") for _ in range(3)]
-    refused = await LoopbackClient.open(port, "127.0.0.2")
-    assert await refused.ask() == 503
+    refused_client = await LoopbackClient.open(port, "127.0.0.2")
+    assert await refused_client.ask() == 503
     other = await LoopbackClient.open(port, "127.0.0.3")
     assert await other.ask() == 200
     first.pop().close()
     async with asyncio.timeout(30):
         while (await (again := await LoopbackClient.open(port, "127.0.0.2")).ask()) != 200:
             again.close()
-    for peer in (*first, refused, other, again):
+    for peer in (*first, refused_client, other, again):
         peer.close()
 
 
@@ -103,13 +103,13 @@ async def test_where_all_places_are_taken_the_longest_idle_connection_makes_room
 ) -> None:
     port = await start_limited_server(ConnectionLimits(max_connections=4, max_per_address=100))
     silent = [await LoopbackClient.open(port) for _ in range(2)]
-    served = [await LoopbackClient.open(port) for _ in range(2)]
-    assert [await peer.ask() for peer in served] == [200, 200]
+    open_clients = [await LoopbackClient.open(port) for _ in range(2)]
+    assert [await peer.ask() for peer in open_clients] == [200, 200]
     newcomers = [await LoopbackClient.open(port) for _ in range(3)]
     assert [await peer.ask() for peer in newcomers] == [200, 200, 200]
-    assert [await peer.closed() for peer in (*silent, served[0])] == [True, True, True]
-    assert await served[1].ask() == 200
-    for peer in (*silent, *served, *newcomers):
+    assert [await peer.closed() for peer in (*silent, open_clients[0])] == [True, True, True]
+    assert await open_clients[1].ask() == 200
+    for peer in (*silent, *open_clients, *newcomers):
         peer.close()
 
 
@@ -123,16 +123,16 @@ async def test_busy_connections_make_no_room(start_limited_server: Any) -> None:
         writer.write(request)
         if request is events:
             assert b" 200 " in await asyncio.wait_for(reader.readline(), 30)
-    refused = await LoopbackClient.open(port)
+    refused_client = await LoopbackClient.open(port)
     async with asyncio.timeout(30):
-        while await refused.ask() == 200:  # The upload has not arrived yet.
-            refused.close()
+        while await refused_client.ask() == 200:  # The upload has not arrived yet.
+            refused_client.close()
             await asyncio.sleep(0.01)
-            refused = await LoopbackClient.open(port)
+            refused_client = await LoopbackClient.open(port)
     assert not busy[0][0].at_eof()
     for _, writer in busy:
         writer.close()
-    refused.close()
+    refused_client.close()
 
 
 @pytest.mark.parametrize(
@@ -150,13 +150,13 @@ async def test_requests_that_strangers_do_not_finish_make_room(
 ) -> None:
     limits = ConnectionLimits(max_connections=4, max_per_address=100)
     port = await start_limited_server(limits)
-    stalled = list[socket.socket]()
+    idle_sockets = list[socket.socket]()
     for _ in range(4):
-        stalled.append(made := socket.socket())
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
-        made.setblocking(False)
-        await asyncio.get_running_loop().sock_connect(made, ("127.0.0.1", port))
-        await asyncio.get_running_loop().sock_sendall(made, request_part)
+        idle_sockets.append(idle_socket := socket.socket())
+        idle_socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        idle_socket.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(idle_socket, ("127.0.0.1", port))
+        await asyncio.get_running_loop().sock_sendall(idle_socket, request_part)
     await asyncio.sleep(0.2)
     # The responses are being made.
     with contextlib.suppress(TimeoutError):
@@ -168,12 +168,12 @@ async def test_requests_that_strangers_do_not_finish_make_room(
     async with asyncio.timeout(30):
         while len(limits) > 4:
             await asyncio.sleep(0.01)
-    for each in (*stalled, *newcomers):
+    for each in (*idle_sockets, *newcomers):
         each.close()
 
 
 @pytest.mark.parametrize(
-    ("chosen", "address", "bounded_alone"),
+    ("settings_overrides", "address", "bounded_alone"),
     [
         ({"people_mode": "none"}, "127.0.0.1", False),
         ({"people_mode": "none"}, "::1", False),
@@ -184,13 +184,13 @@ async def test_requests_that_strangers_do_not_finish_make_room(
     ],
 )
 def test_proxies_and_the_local_user_are_bounded_by_the_total_alone(
-    tmp_path: Any, chosen: dict[str, Any], address: str, bounded_alone: bool
+    tmp_path: Any, settings_overrides: dict[str, Any], address: str, bounded_alone: bool
 ) -> None:
     limits = create_connection_limits(
-        settings(tmp_path, max_connections=64, max_connections_per_address=16, **chosen), None
+        settings(tmp_path, max_connections=64, max_connections_per_address=16, **settings_overrides), None
     )
-    taken = [limits.add(ProtectedConnection(), address) for _ in range(64)]
-    assert taken.count(True) == (16 if bounded_alone else 64)
+    add_results = [limits.add(ProtectedConnection(), address) for _ in range(64)]
+    assert add_results.count(True) == (16 if bounded_alone else 64)
 
 
 class ProtectedConnection:
@@ -222,8 +222,8 @@ async def test_the_first_byte_is_waited_for_a_shorter_time_than_the_rest(open_si
 
     local: InProcessApp = await open_site()
     listener = open_listener("127.0.0.1", 0)
-    running = HttpServer(make_app(local.services), listener, protocol=Hasty)
-    await running.start()
+    http_server = HttpServer(make_app(local.services), listener, protocol=Hasty)
+    await http_server.start()
     try:
         port = urlsplit(listener.address).port or 0
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -236,11 +236,11 @@ async def test_the_first_byte_is_waited_for_a_shorter_time_than_the_rest(open_si
         for each in (writer, silent):
             each.close()
     finally:
-        await running.drain()
-        await running.cancel_open_requests()
+        await http_server.drain()
+        await http_server.cancel_open_requests()
 
 
-LIMITED = """
+LIMITED_PROGRAM = """
 import resource, runpy, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {hard}))
 sys.argv[0] = "toolyard"
@@ -249,23 +249,23 @@ runpy.run_module("toolyard", run_name="__main__", alter_sys=True)
 
 
 @pytest.mark.parametrize(("soft", "hard", "addresses"), [(256, 2048, 1), (256, 2048, 8), (256, 256, 8)])
-async def test_idle_connections_of_strangers_keep_nobody_from_calling(
+async def test_idle_connections_of_strangers_do_not_prevent_calls(
     serve: Starting, minimal_server: dict[str, Any], soft: int, hard: int, addresses: int
 ) -> None:
     """A stdio server is started meanwhile, which takes descriptors too, and gets the limit that we had."""
-    program = ("-c", LIMITED.format(soft=soft, hard=hard))
-    served = await serve({"tiny": minimal_server}, program=program, TOOLYARD_WARM="false")
-    port = urlsplit(served.url).port or 0
+    program = ("-c", LIMITED_PROGRAM.format(soft=soft, hard=hard))
+    site = await serve({"tiny": minimal_server}, program=program, TOOLYARD_WARM="false")
+    port = urlsplit(site.url).port or 0
     peers: list[LoopbackClient] = []
     for number in range(400):
         with contextlib.suppress(OSError):
             peers.append(await LoopbackClient.open(port, f"127.0.1.{1 + number % addresses}"))
-    client = HttpClient(served.url)
+    client = HttpClient(site.url)
     try:
         answer = await client.post("/api/v1/tools/tiny_echo/call", {"arguments": {"needed": 1}})
         assert answer.status == 200, answer.text
-        assert psutil.Process(served.process.pid).rlimit(psutil.RLIMIT_NOFILE) == (hard, hard)
-        children = psutil.Process(served.process.pid).children()
+        assert psutil.Process(site.process.pid).rlimit(psutil.RLIMIT_NOFILE) == (hard, hard)
+        children = psutil.Process(site.process.pid).children()
         (child,) = [each for each in children if "tiny_server.py" in " ".join(each.cmdline())]
         assert child.rlimit(psutil.RLIMIT_NOFILE) == (soft, hard)
     finally:

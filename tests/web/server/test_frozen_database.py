@@ -72,7 +72,7 @@ CALL = {"name": "demo_weekday", "arguments": {"date": "2026-07-28"}}
     [("/mcp", CALL), ("/mcp?mode=meta", {"name": "tools_call", "arguments": CALL})],
     ids=["direct", "meta"],
 )
-async def test_a_call_whose_audit_entry_cannot_be_written_does_not_name_the_database(
+async def test_a_call_with_a_failed_audit_entry_does_not_name_the_database(
     postgres_url: str,
     open_site: Opening,
     demo: dict[str, Any],

@@ -44,10 +44,10 @@ def fill(folder: Path) -> Path:
 
 
 async def calls_of(services: Any, action: str) -> int:
-    found = await services.services.database.audit.entries(
+    audit_entries = await services.services.database.audit.entries(
         before=None, limit=1_000, action=action, actor=None
     )
-    return len([entry for entry in found if entry.outcome in ("ok", "")])
+    return len([entry for entry in audit_entries if entry.outcome in ("ok", "")])
 
 
 async def test_calls_are_refused_while_the_audit_log_cannot_be_written(
@@ -57,10 +57,10 @@ async def test_calls_are_refused_while_the_audit_log_cannot_be_written(
     ann = await services.person("Ann")
     assert (await ann.token.post(CALL, ARGUMENTS)).status == 200
     filler = fill(small_disk)
-    made = 1
+    call_count = 1
     async with asyncio.timeout(HANG_GUARD):
         while (answer := await ann.token.post(CALL, ARGUMENTS)).status == 200:
-            made += 1
+            call_count += 1
     assert answer.status == 503
     assert answer.json["type"] == "urn:toolyard:problem:audit-unavailable"
     assert "audit log cannot be written" in answer.json["detail"]
@@ -76,7 +76,7 @@ async def test_calls_are_refused_while_the_audit_log_cannot_be_written(
             await asyncio.sleep(0.1)
     assert (await ann.token.post(CALL, ARGUMENTS)).status == 200
     async with asyncio.timeout(HANG_GUARD):
-        while await calls_of(services, "tool.call") != made + 1:
+        while await calls_of(services, "tool.call") != call_count + 1:
             await asyncio.sleep(0.1)
 
 
@@ -89,13 +89,13 @@ async def test_a_strict_log_has_the_entry_before_the_call_is_made(
     ann = await services.person("Ann")
     assert (await ann.token.post(CALL, ARGUMENTS)).status == 200
     fill(small_disk)
-    made = 1
+    call_count = 1
     async with asyncio.timeout(HANG_GUARD):
         while (answer := await ann.token.post(CALL, ARGUMENTS)).status == 200:
-            made += 1
+            call_count += 1
     assert answer.json["type"] == "urn:toolyard:problem:audit-unavailable"
     # Every call that was made has been on the disk since before it was made.
-    assert await calls_of(services, "tool.call.start") == made
+    assert await calls_of(services, "tool.call.start") == call_count
 
 
 async def test_the_one_local_user_is_not_held_up(

@@ -21,23 +21,23 @@ async def test_a_read_that_began_earlier_does_not_undo_a_later_one(
     services = local_site.services
     me = (await services.people.local_user()).principal
     server = await services.registry.add_server(ServerDraft("S", "https://s.example/mcp"))
-    read, first, held = services.registry.list_instances, asyncio.Event(), asyncio.Event()
+    read, first, may_continue = services.registry.list_instances, asyncio.Event(), asyncio.Event()
 
     async def slow(user_id: str) -> Any:
-        found = await read(user_id)
+        stored_state = await read(user_id)
         if not first.is_set():
             first.set()
-            await held.wait()
-        return found
+            await may_continue.wait()
+        return stored_state
 
     monkeypatch.setattr(services.registry, "list_instances", slow)
     early = asyncio.create_task(services.instances.sync(me))
     await first.wait()
-    made = await services.registry.create_instance(me.id, InstanceDraft(server.id, slug="one"))
+    instance = await services.registry.create_instance(me.id, InstanceDraft(server.id, slug="one"))
     assert len(await services.instances.sync(me)) == 1
-    held.set()
+    may_continue.set()
     assert await early == []
-    assert services.core.manager.find(made.core_id, me) is not None, "the later read counts"
+    assert services.core.manager.find(instance.core_id, me) is not None, "the later read counts"
 
 
 async def test_instances_are_read_again_only_after_a_change(
@@ -79,7 +79,7 @@ async def test_instances_that_the_core_has_forgotten_are_read_again(local_site: 
     assert services.core.manager.find(made.core_id, me) is not None
 
 
-async def test_many_at_once_end_with_what_is_stored(
+async def test_simultaneous_syncs_end_with_the_stored_state(
     password_site: InProcessApp, hostile_http: ListeningProgram
 ) -> None:
     admin, ada = await password_site.person("root", "admin"), await password_site.person("ada")
@@ -87,17 +87,21 @@ async def test_many_at_once_end_with_what_is_stored(
     server = (await admin.token.post("/api/v1/servers", body)).json["id"]
 
     async def one(number: int) -> None:
-        made = await ada.token.post("/api/v1/instances", {"server_id": server, "slug": f"i{number}"})
-        assert made.status == 201, made.text
-        place = f"/api/v1/instances/{made.json['id']}"
+        response = await ada.token.post("/api/v1/instances", {"server_id": server, "slug": f"i{number}"})
+        assert response.status == 201, response.text
+        place = f"/api/v1/instances/{response.json['id']}"
         assert (await ada.token.get(place)).status == 200
         assert (await ada.token.get("/api/v1/status")).status == 200
-        called = await ada.token.post(f"/api/v1/tools/mcp_i{number}__echo/call", {"arguments": {"text": "x"}})
-        assert called.status == 200, called.text
+        called_response = await ada.token.post(
+            f"/api/v1/tools/mcp_i{number}__echo/call", {"arguments": {"text": "x"}}
+        )
+        assert called_response.status == 200, called_response.text
         if number % 2:
             assert (await ada.token.delete(place)).status == 204
 
     await asyncio.gather(*(one(number) for number in range(12)))
     await ada.token.get("/api/v1/instances")
-    known = password_site.services.core.manager.visible_servers(ada.user.principal)
-    assert sorted(known) == sorted(["demo", *(f"@{ada.user.id}/i{number}" for number in range(0, 12, 2))])
+    known_servers = password_site.services.core.manager.visible_servers(ada.user.principal)
+    assert sorted(known_servers) == sorted(
+        ["demo", *(f"@{ada.user.id}/i{number}" for number in range(0, 12, 2))]
+    )

@@ -75,7 +75,7 @@ async def elsewhere(password_site: InProcessApp, tmp_path: Path) -> AsyncIterato
     await database.close()
 
 
-async def until_refused(client: HttpClient) -> None:
+async def wait_until_refused(client: HttpClient) -> None:
     async with asyncio.timeout(30):
         while await list_status(client) != 401:
             await asyncio.sleep(0.02)
@@ -91,7 +91,7 @@ async def test_a_token_that_is_revoked_anywhere_opens_nothing_any_more(
     for person, database in ((ann, password_site.services.database), (bob, elsewhere)):
         (token,) = await database.accounts.list_tokens(person.user.id)
         assert await database.accounts.delete_token(person.user.id, token.id)
-        await until_refused(person.token)
+        await wait_until_refused(person.token)
 
 
 async def test_a_long_address_is_not_remembered(password_site: InProcessApp) -> None:
@@ -103,16 +103,16 @@ async def test_a_long_address_is_not_remembered(password_site: InProcessApp) -> 
     assert password_site.part(GatewayMount).admission_count == 0
 
 
-async def test_whoever_is_disabled_anywhere_is_refused(
+async def test_a_user_disabled_on_any_replica_is_refused(
     password_site: InProcessApp, elsewhere: Database
 ) -> None:
     ann = await password_site.person("ann")
     assert await list_status(ann.token) == 200
     await elsewhere.accounts.set_disabled(ann.user.id, True)
-    await until_refused(ann.token)
+    await wait_until_refused(ann.token)
 
 
-async def test_a_change_of_the_registry_is_not_overlooked_by_those_who_were_let_in(
+async def test_a_change_of_the_registry_reaches_authenticated_clients(
     password_site: InProcessApp, elsewhere: Database, wait_until: Callable[..., Awaitable[None]]
 ) -> None:
     ann = await password_site.person("ann")
@@ -140,7 +140,7 @@ async def test_a_change_of_an_agent_counts_before_its_version_is_read(
     password_site: InProcessApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ann, reading = await password_site.person("ann"), asyncio.Event()
-    made = await ann.token.post("/api/v1/agents", {"name": "Reader", "tools": ["a_*"]})
+    response = await ann.token.post("/api/v1/agents", {"name": "Reader", "tools": ["a_*"]})
     assert await list_status(ann.token) == 200
     assert password_site.part(GatewayMount).admission_count == 1
 
@@ -149,14 +149,14 @@ async def test_a_change_of_an_agent_counts_before_its_version_is_read(
         return frozenset()
 
     monkeypatch.setattr(password_site.services.database.agents, "read_versions", never)
-    body = {"name": "Reader", "tools": ["b_*"], "version": made.json["version"]}
-    changed = await ann.token.patch(f"/api/v1/agents/{made.json['stored_id']}", body)
-    assert changed.status == 200
+    body = {"name": "Reader", "tools": ["b_*"], "version": response.json["version"]}
+    changed_response = await ann.token.patch(f"/api/v1/agents/{response.json['stored_id']}", body)
+    assert changed_response.status == 200
     assert password_site.part(GatewayMount).admission_count == 0
     reading.set()
 
 
-async def test_what_was_looked_up_before_a_change_is_not_kept_after_it(
+async def test_lookups_before_a_change_are_not_cached_after_it(
     password_site: InProcessApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ann = await password_site.person("ann")
@@ -176,7 +176,7 @@ async def test_what_was_looked_up_before_a_change_is_not_kept_after_it(
     assert password_site.part(GatewayMount).admission_count == 0
 
 
-async def test_who_listens_with_a_token_that_runs_out_is_sent_away(open_site: Opening) -> None:
+async def test_a_listener_is_disconnected_when_its_token_expires(open_site: Opening) -> None:
     local = await open_site({}, people_mode="password")
     name = recheck_listeners_periodically.__name__
     assert name in [getattr(task.get_coro(), "__name__", "") for task in asyncio.all_tasks()]
@@ -188,43 +188,45 @@ async def test_who_listens_with_a_token_that_runs_out_is_sent_away(open_site: Op
     scope = TokenScope(frozenset({Right.CALL}))
     _, lasting = await local.services.people.create_token(ann.user, "lasting", scope, None)
     _, brief = await local.services.people.create_token(ann.user, "brief", scope, 3_600.0)
-    async with open_stream(local, lasting) as kept, open_stream(local, brief) as ended:
+    async with open_stream(local, lasting) as stream, open_stream(local, brief) as last_stream:
         now += 3_601.0
         async with asyncio.timeout(30):
-            await ended.content.read()
+            await last_stream.content.read()
         await local.part(GatewayMount).http_gateway.listeners.reauthorize()
-        assert not kept.content.at_eof()
+        assert not stream.content.at_eof()
 
 
-async def test_who_listens_is_not_sent_away_while_nobody_can_tell_who_it_is() -> None:
-    away, ended = [503, 401], list[str]()
+async def test_a_listener_stays_connected_while_its_token_cannot_be_checked() -> None:
+    away, ended_streams = [503, 401], list[str]()
 
     async def admit(scope: Any) -> None:
         raise HttpRequestRejected(away.pop(0), "no")
 
     listeners = ListenRequests(admit)
-    with listeners.track({}, lambda: ended.append("it")):
+    with listeners.track({}, lambda: ended_streams.append("it")):
         await listeners.reauthorize()
-        assert ended == []
+        assert ended_streams == []
         await listeners.reauthorize()
-        assert ended == ["it"]
+        assert ended_streams == ["it"]
 
 
 # Pages.
 
 
-async def test_those_who_listen_hear_soon_of_what_is_known_to_be_different() -> None:
-    seen = {"one": 1}
+async def test_listeners_are_notified_soon_of_known_changes() -> None:
+    seen_versions = {"one": 1}
 
     async def look(key: str) -> dict[str, int]:
-        return dict(seen)
+        return dict(seen_versions)
 
-    told: LiveUpdates[str, int] = LiveUpdates(look, interval_seconds=3_600.0, min_interval_fraction=0.0)
-    stream = told.subscribe("ada", heartbeat_seconds=600)
+    live_updates: LiveUpdates[str, int] = LiveUpdates(
+        look, interval_seconds=3_600.0, min_interval_fraction=0.0
+    )
+    stream = live_updates.subscribe("ada", heartbeat_seconds=600)
     assert await anext(stream) == LiveUpdate("one", 1)
-    seen["one"] = 2
-    told.request_poll()
+    seen_versions["one"] = 2
+    live_updates.request_poll()
     async with asyncio.timeout(30):
         assert await anext(stream) == LiveUpdate("one", 2)
     await stream.aclose()
-    told.close()
+    live_updates.close()

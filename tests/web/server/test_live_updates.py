@@ -62,7 +62,7 @@ async def test_each_hears_of_their_own_and_of_nothing_else(
     await bob.aclose()
 
 
-async def test_one_look_serves_all_who_see_the_same(counter: LiveUpdateCounter) -> None:
+async def test_one_computation_serves_all_equal_viewers(counter: LiveUpdateCounter) -> None:
     live = LiveUpdates(counter.look, interval_seconds=0.2)
     streams = [live.subscribe("ada", heartbeat_seconds=9) for _ in range(50)]
     for stream in streams:
@@ -76,7 +76,7 @@ async def test_one_look_serves_all_who_see_the_same(counter: LiveUpdateCounter) 
     live.close()
 
 
-async def test_who_comes_later_hears_everything_first(
+async def test_a_late_subscriber_gets_the_complete_state_first(
     counter: LiveUpdateCounter, live: LiveUpdates[str, int]
 ) -> None:
     first = live.subscribe("ada", heartbeat_seconds=9)
@@ -96,22 +96,22 @@ async def test_a_heartbeat_comes_when_nothing_else_does(live: LiveUpdates[str, i
     await stream.aclose()
 
 
-async def test_one_who_is_too_slow_is_sent_away_and_the_others_are_not(
+async def test_a_slow_subscriber_is_disconnected_and_the_others_are_not(
     counter: LiveUpdateCounter, live: LiveUpdates[str, int], wait_until: Callable[..., Awaitable[None]]
 ) -> None:
     slow, quick = live.subscribe("ada", heartbeat_seconds=9), live.subscribe("ada", heartbeat_seconds=9)
     await following(slow)
-    heard: dict[str, int | None] = {}
+    heard_ids: dict[str, int | None] = {}
 
     async def listen() -> None:
         async for change in quick:
             if change is not None:
-                heard[change.id] = change.record
+                heard_ids[change.id] = change.record
 
     listening = asyncio.create_task(listen())
     for number in range(6):
         counter.seen["ada"] = {str(each): number for each in range(100)}
-        await wait_until(lambda now=number: heard.get("99") == now)
+        await wait_until(lambda now=number: heard_ids.get("99") == now)
     assert not listening.done()
     with pytest.raises(StopAsyncIteration):
         for _ in range(600):

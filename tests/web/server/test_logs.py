@@ -27,22 +27,22 @@ TEXT = "x\x1b[2J\rover\x9b\u202e\u200b\n2026-01-01 00:00:00,000 INFO    toolyard
 
 
 def test_warnings_that_differ_in_their_arguments_only_are_limited_per_minute_and_errors_are_not() -> None:
-    now, written = 0.0, io.StringIO()
-    handler, log = logging.StreamHandler(written), logging.Logger("toolyard.test")
+    now, output = 0.0, io.StringIO()
+    handler, log = logging.StreamHandler(output), logging.Logger("toolyard.test")
     handler.addFilter(WarningThrottle(max_per_interval=3, interval_seconds=60, clock=lambda: now))
     log.addHandler(handler)
     for number in range(10):
         log.warning("the request %s is refused", number)
         log.error("unexpected error %d", number)
     log.warning("something else is wrong")
-    lines = written.getvalue().splitlines()
+    lines = output.getvalue().splitlines()
     assert [line for line in lines if "refused" in line] == [f"the request {n} is refused" for n in range(3)]
     assert sum("unexpected" in line for line in lines) == 10
     assert lines[-1] == "something else is wrong"
     now = 60.0
     log.warning("the request %s is refused", "100%")
     log.warning("the request %s is refused", "last")
-    assert written.getvalue().splitlines()[-2:] == [
+    assert output.getvalue().splitlines()[-2:] == [
         "the request 100% is refused (7 more were not logged)",
         "the request last is refused",
     ]
@@ -55,17 +55,17 @@ async def test_no_text_of_a_server_or_file_controls_the_terminal_that_shows_the_
     # YAML, unlike JSON, is read with half a character.
     (tmp_path / "AGENTS.md").write_text('---\nname: "x\\ud800"\ntools: [missing]\n---\n')
     settings = {"TOOLYARD_LOG_FORMAT": log_format, "TOOLYARD_LOG_LEVEL": "debug"}
-    served = await serve(
+    site = await serve(
         {"evil": ATTACKER, "missing": {"command": f"/nonexistent/{TEXT}"}}, data=tmp_path, **settings
     )
-    words = [sys.executable, "-m", "toolyard", "--remote", served.url, "call", "evil_error"]
+    words = [sys.executable, "-m", "toolyard", "--remote", site.url, "call", "evil_error"]
     client = await asyncio.create_subprocess_exec(
         *words, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL
     )
     await client.wait()
-    served.signal()
-    await served.ended()
-    log = served.log.read_bytes().decode()
+    site.signal()
+    await site.ended()
+    log = site.log.read_bytes().decode()
     assert "\\u202e" in log
     assert "forged" in log
     assert "Logging error" not in log

@@ -67,7 +67,7 @@ async def password_site(open_site: Opening) -> InProcessApp:
     return await open_site(people_mode="password")
 
 
-async def held(local: InProcessApp, count: int) -> None:
+async def wait_for_body_bytes(local: InProcessApp, count: int) -> None:
     """Wait until the bodies of known users hold so many bytes."""
     async with asyncio.timeout(30):
         while local.part(RequestBodyLimits).user_memory.held_bytes != count:
@@ -76,7 +76,7 @@ async def held(local: InProcessApp, count: int) -> None:
 
 # Strangers.
 
-REFUSED = [
+REFUSED_REQUESTS = [
     ("POST", "/api/v1/tokens", 401),
     ("PATCH", "/api/v1/users/x", 401),
     ("POST", "/api/v1/nothing", 401),
@@ -90,7 +90,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("method", "path", "status"), REFUSED)
+@pytest.mark.parametrize(("method", "path", "status"), REFUSED_REQUESTS)
 async def test_a_stranger_is_answered_before_the_body_is_read(
     password_site: InProcessApp, method: str, path: str, status: int
 ) -> None:
@@ -110,10 +110,10 @@ async def test_in_the_mode_proxy_the_proxys_header_is_enough_to_be_read(open_sit
     local: InProcessApp = await open_site(people_mode="proxy", trusted_proxies=("127.0.0.1",))
     stranger = await Upload(local, "/api/v1/chats", 2).open()
     assert await stranger.status() == 401
-    known = await Upload(local, "/api/v1/chats", 2, "Remote-User: ann").open()
-    await known.send(b"{}")
-    assert await known.status() == 201
-    for each in (stranger, known):
+    upload = await Upload(local, "/api/v1/chats", 2, "Remote-User: ann").open()
+    await upload.send(b"{}")
+    assert await upload.status() == 201
+    for each in (stranger, upload):
         each.close()
 
 
@@ -140,12 +140,12 @@ async def test_open_forms_hold_little_and_take_nothing_from_known_users(open_sit
 
 
 async def test_strangers_with_large_bodies_do_not_fill_the_memory(serve: Starting) -> None:
-    served = await serve({}, TOOLYARD_PEOPLE_MODE="password")
-    before = _resident(served.process.pid)
+    site = await serve({}, TOOLYARD_PEOPLE_MODE="password")
+    before = _resident(site.process.pid)
     piece = b" " * (64 * 1024)
 
     async def push(path: str) -> None:
-        upload = await Upload(served, path, 8 * MEBIBYTE_BYTES).open()
+        upload = await Upload(site, path, 8 * MEBIBYTE_BYTES).open()
         # All but the last byte, as fast as the server takes it, or until it hangs up.
         with contextlib.suppress(ConnectionError):
             for _ in range(8 * MEBIBYTE_BYTES // len(piece) - 1):
@@ -157,9 +157,9 @@ async def test_strangers_with_large_bodies_do_not_fill_the_memory(serve: Startin
     async with asyncio.timeout(120):
         await asyncio.gather(*(push(("/api/v1/chats", "/mcp", "/ui/chat")[n % 3]) for n in range(45)))
         # The server has handled what was sent once it answers on a connection of its own.
-        last = await Upload(served, "/healthz", 0, method="GET").open()
+        last = await Upload(site, "/healthz", 0, method="GET").open()
         assert await last.status() == 200
-    grown = _resident(served.process.pid) - before
+    grown = _resident(site.process.pid) - before
     for upload in (*uploads, last):
         upload.close()
     assert grown < 64 * MEBIBYTE_BYTES
@@ -183,7 +183,7 @@ async def test_one_person_holds_so_much_and_no_more(open_site: Opening, path: st
     ann, ben = await local.person("ann"), await local.person("ben")
     first = await Upload(local, "/api/v1/chats", 8 * MEBIBYTE_BYTES, as_token(ann)).open()
     await first.send(b" " * (8 * MEBIBYTE_BYTES - 100))
-    await held(local, 8 * MEBIBYTE_BYTES - 100)
+    await wait_for_body_bytes(local, 8 * MEBIBYTE_BYTES - 100)
     proof = as_browser if path.startswith("/ui") else as_token
     second = await Upload(local, path, 200, proof(ann)).open()
     await second.send(b" " * 200)
@@ -194,7 +194,7 @@ async def test_one_person_holds_so_much_and_no_more(open_site: Opening, path: st
     assert await other.status() in (400, 403, 422), "it was read, and is nothing that makes sense"
     await first.send(b" " * 98 + b"{}")
     assert await first.status() == 201
-    await held(local, 0)
+    await wait_for_body_bytes(local, 0)
     again = await Upload(local, path, 200, proof(ann)).open()
     await again.send(b" " * 200)
     assert await again.status() in (400, 403, 422)
@@ -210,12 +210,12 @@ async def test_a_form_with_files_counts_for_the_memory_of_its_user(open_site: Op
     ann = await local.person("ann")
     kind = "Content-Type: multipart/form-data; boundary=x"
     forms = [await Upload(local, "/ui/chat", 200, as_browser(ann), kind).open() for _ in range(2)]
-    await held(local, 8 * MEBIBYTE_BYTES)
+    await wait_for_body_bytes(local, 8 * MEBIBYTE_BYTES)
     third = await Upload(local, "/ui/chat", 200, as_browser(ann), kind).open()
     assert await third.status() == 503
     for each in (*forms, third):
         each.close()
-    await held(local, 0)
+    await wait_for_body_bytes(local, 0)
 
 
 async def test_the_files_of_forms_fill_the_temporary_folder_with_so_much_and_no_more(
@@ -258,13 +258,13 @@ async def test_all_together_hold_so_much_and_no_more(open_site: Opening) -> None
     ann, ben = await local.person("ann"), await local.person("ben")
     first = await Upload(local, "/mcp", 8 * MEBIBYTE_BYTES, as_token(ann)).open()
     await first.send(b" " * (8 * MEBIBYTE_BYTES - 1))
-    await held(local, 8 * MEBIBYTE_BYTES - 1)
+    await wait_for_body_bytes(local, 8 * MEBIBYTE_BYTES - 1)
     second = await Upload(local, "/mcp", 2 * MEBIBYTE_BYTES, as_token(ben)).open()
     await second.send(b" " * 2 * MEBIBYTE_BYTES)
     assert await second.status() == 503
     # Who leaves in the middle leaves nothing behind.
     first.close()
-    await held(local, 0)
+    await wait_for_body_bytes(local, 0)
     third = await Upload(local, "/mcp", 2 * MEBIBYTE_BYTES, as_token(ben)).open()
     await third.send(b" " * 2 * MEBIBYTE_BYTES)
     assert await third.status() == 400
@@ -303,7 +303,7 @@ async def test_the_clock_of_a_body_runs_for_known_users_too(open_site: Opening) 
         assert await upload.status() == 408
         assert "connection: close" in upload.headers
         upload.close()
-    await held(local, 0)
+    await wait_for_body_bytes(local, 0)
 
 
 @pytest.mark.parametrize("escapes", [b"%41" * 690_000, b"%zz%" * 500_000])

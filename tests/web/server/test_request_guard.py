@@ -197,7 +197,7 @@ async def test_names_that_the_operator_adds(open_site: Opening) -> None:
 
 
 @pytest.mark.parametrize(
-    ("named", "our_end", "allowed"),
+    ("host_header", "our_end", "allowed"),
     [
         ("192.0.2.2:8420", "192.0.2.2", True),
         ("192.0.2.2:8420", "::ffff:192.0.2.2", True),
@@ -207,8 +207,10 @@ async def test_names_that_the_operator_adds(open_site: Opening) -> None:
         ("localhost:8420", "192.0.2.2", False),
     ],
 )
-def test_a_health_check_calls_us_by_the_address_that_it_asks(named: str, our_end: str, allowed: bool) -> None:
-    host = HostHeader.parse(named)
+def test_a_health_check_calls_us_by_the_address_that_it_asks(
+    host_header: str, our_end: str, allowed: bool
+) -> None:
+    host = HostHeader.parse(host_header)
     assert host is not None
     assert AllowedHosts(Settings(host="0.0.0.0")).is_allowed(host, our_end) is allowed
 
@@ -259,7 +261,7 @@ CASES: list[tuple[str, Headers, int]] = [
 ]
 
 
-async def test_who_may_send_what(open_site: Opening) -> None:
+async def test_origins_decide_which_requests_are_allowed(open_site: Opening) -> None:
     local, wrong = await open_site(), []
     for method, headers, status in CASES:
         path, body = ("/api/v1/tokens", _TOKEN) if method == "POST" else ("/api/v1/me", b"")
@@ -313,14 +315,20 @@ async def test_the_public_address_is_an_origin_of_ours(open_site: Opening) -> No
         assert answer.status == status, (origin, host)
 
 
-async def test_what_a_proxy_says_of_the_way_is_believed_from_trusted_ones_only(open_site: Opening) -> None:
+async def test_forwarded_headers_are_believed_from_trusted_proxies_only(open_site: Opening) -> None:
     local = await open_site(people_mode="password", trusted_proxies=["127.0.0.2"], allowed_hosts=["yard.lan"])
     headers = [("Origin", "https://yard.lan"), ("X-Forwarded-Proto", "https")]
     for source, status in (("127.0.0.2", 401), ("127.0.0.1", 403)):
         answer = await send(local, "GET", "/api/v1/me", headers, host="yard.lan", source=source)
         assert answer.status == status, source
-    tricked = [("Origin", "https://yard.lan"), ("X-Forwarded-Proto", "https"), ("X-Forwarded-Proto", "http")]
-    assert (await send(local, "GET", "/ui/", tricked, host="yard.lan", source="127.0.0.2")).status == 403
+    forged_headers = [
+        ("Origin", "https://yard.lan"),
+        ("X-Forwarded-Proto", "https"),
+        ("X-Forwarded-Proto", "http"),
+    ]
+    assert (
+        await send(local, "GET", "/ui/", forged_headers, host="yard.lan", source="127.0.0.2")
+    ).status == 403
 
 
 # What every answer carries.
@@ -348,8 +356,8 @@ async def test_every_answer_carries_them_good_or_bad(open_site: Opening) -> None
             assert answer.one(name) == value, (path, name)
         assert "camera=()" in answer.one("permissions-policy")
         assert answer.one("strict-transport-security") == "max-age=31536000"
-        kept = path.startswith("/static/") and answer.status == 200
-        assert (answer.one("cache-control") == "no-store") is not kept, path
+        is_cached = path.startswith("/static/") and answer.status == 200
+        assert (answer.one("cache-control") == "no-store") is not is_cached, path
         assert not answer.all("server")
 
 
@@ -363,28 +371,28 @@ async def test_without_https_browsers_are_not_told_to_insist_on_it(open_site: Op
 @pytest.mark.parametrize(
     ("path", "limit"), [("/ui/tokens", 1024 * 1024), ("/api/v1/tokens", 8 * 1024 * 1024)]
 )
-@pytest.mark.parametrize("said", [True, False], ids=["said", "not said"])
+@pytest.mark.parametrize("is_declared", [True, False], ids=["said", "not said"])
 async def test_a_body_that_is_too_long_is_not_read_to_its_end(
-    open_site: Opening, path: str, limit: int, said: bool
+    open_site: Opening, path: str, limit: int, is_declared: bool
 ) -> None:
     local = await open_site()
-    length = f"Content-Length: {limit * 1000}" if said else "Transfer-Encoding: chunked"
+    length = f"Content-Length: {limit * 1000}" if is_declared else "Transfer-Encoding: chunked"
     head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n{length}\r\n\r\n"
     chunk = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
-    begun = b"x" if said else chunk * (limit // 0x10000 + 1)
-    answer = _read(await asyncio.to_thread(_told, urlsplit(local.url).port, head.encode() + begun))
+    body_start = b"x" if is_declared else chunk * (limit // 0x10000 + 1)
+    answer = _read(await asyncio.to_thread(_read_reply, urlsplit(local.url).port, head.encode() + body_start))
     assert answer.status == 413
     assert answer.one("connection") == "close"
     assert answer.one("x-content-type-options") == "nosniff"
 
 
-def _told(port: int | None, begun: bytes) -> bytes:
+def _read_reply(port: int | None, head_start: bytes) -> bytes:
     """What is answered to the beginning of a request whose rest never comes."""
     with socket.create_connection(("127.0.0.1", port or 0), 30) as line:
         answer = b""
         # What was said stays to be read, though the other side hung up on what it had not read.
         with contextlib.suppress(ConnectionError):
-            line.sendall(begun)
+            line.sendall(head_start)
         with contextlib.suppress(ConnectionError):
             while piece := line.recv(0x10000):
                 answer += piece
@@ -399,8 +407,8 @@ async def test_a_body_that_never_comes_is_not_waited_for_for_ever(open_site: Ope
 
     local = await open_site()
     listener = open_listener("127.0.0.1", 0)
-    running = HttpServer(make_app(local.services, AppTimeouts(body=0.3)), listener)
-    await running.start()
+    http_server = HttpServer(make_app(local.services, AppTimeouts(body=0.3)), listener)
+    await http_server.start()
     head = (
         b"POST /api/v1/tokens HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         b"Content-Length: 100\r\n\r\n{"
@@ -417,8 +425,8 @@ async def test_a_body_that_never_comes_is_not_waited_for_for_ever(open_site: Ope
         writer.close()
         await writer.wait_closed()
     finally:
-        await running.drain()
-        await running.cancel_open_requests()
+        await http_server.drain()
+        await http_server.cancel_open_requests()
 
 
 async def test_a_body_in_pieces_arrives_whole(open_site: Opening) -> None:
@@ -442,7 +450,7 @@ async def test_a_body_in_pieces_arrives_whole(open_site: Opening) -> None:
 # Strangers.
 
 
-async def test_what_a_stranger_brings_is_not_taken_apart(open_site: Opening) -> None:
+async def test_bodies_of_strangers_are_not_parsed(open_site: Opening) -> None:
     local = await open_site(people_mode="password")
     ann = await local.person("ann")
     broken = {"data": b'{"name": ', "headers": {"Content-Type": "application/json"}}

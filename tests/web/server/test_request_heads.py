@@ -22,11 +22,11 @@ class Impatient(BoundedHttpProtocol):
 
 async def _app(scope: Any, receive: Any, send: Any) -> None:
     message: dict[str, Any] = {"more_body": True}
-    came = b""
+    reply_bytes = b""
     while message.get("more_body"):
         message = await receive()
-        came += message.get("body", b"")
-    body = b"%d ok" % len(came)
+        reply_bytes += message.get("body", b"")
+    body = b"%d ok" % len(reply_bytes)
     length = str(len(body)).encode()
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", length)]})
     await send({"type": "http.response.body", "body": body})
@@ -48,50 +48,50 @@ async def port() -> AsyncIterator[int]:
 HEAD = b"GET / HTTP/1.1\r\nHost: localhost\r\n"
 
 
-@pytest.mark.parametrize("begun", [b"", b"G", b"\r\n", HEAD, HEAD + b"X: y"])
-async def test_a_head_that_does_not_end_ends_the_connection(port: int, begun: bytes) -> None:
-    began = time.monotonic()
+@pytest.mark.parametrize("head_start", [b"", b"G", b"\r\n", HEAD, HEAD + b"X: y"])
+async def test_a_head_that_does_not_end_ends_the_connection(port: int, head_start: bytes) -> None:
+    start = time.monotonic()
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(begun)
+    writer.write(head_start)
     # What comes after its end, from a machine that did something else meanwhile, is refused.
     with contextlib.suppress(ConnectionResetError):
         assert await asyncio.wait_for(reader.read(), 30) == b""
-    assert time.monotonic() - began > 0.2
+    assert time.monotonic() - start > 0.2
     writer.close()
 
 
 async def test_dripping_does_not_help(port: int) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    ended = asyncio.ensure_future(reader.read())
+    task = asyncio.ensure_future(reader.read())
     writer.write(HEAD)
     for number in range(200):
-        if ended.done():
+        if task.done():
             break
         writer.write(f"X-{number}: y\r\n".encode())
         await asyncio.sleep(0.02)
-    assert ended.done()
+    assert task.done()
     assert number < 100
     writer.close()
 
 
 async def test_a_head_that_is_too_long_ends_the_connection(port: int) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    ended, sent = asyncio.ensure_future(reader.read()), 0
+    task, sent_count = asyncio.ensure_future(reader.read()), 0
     writer.write(HEAD)
     try:
-        while not ended.done() and sent < MAX_REQUEST_HEAD_BYTES * 50:
+        while not task.done() and sent_count < MAX_REQUEST_HEAD_BYTES * 50:
             writer.write(b"X: " + b"y" * 8000 + b"\r\n")
-            sent += 8005
+            sent_count += 8005
             await writer.drain()
             await asyncio.sleep(0)
-        await asyncio.wait_for(ended, 30)
+        await asyncio.wait_for(task, 30)
     except ConnectionError:
         pass
-    assert sent < MAX_REQUEST_HEAD_BYTES * 50
+    assert sent_count < MAX_REQUEST_HEAD_BYTES * 50
     writer.close()
 
 
-async def test_a_slow_body_and_a_pause_between_requests_are_no_slow_head(port: int) -> None:
+async def test_a_slow_body_and_a_pause_between_requests_do_not_count_as_a_slow_head(port: int) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     for _ in range(2):
         writer.write(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\n")

@@ -93,8 +93,8 @@ async def test_files_joined_in_any_order_do_not_fill_the_memory(local_site: InPr
     names = sorted(each.name for each in STATIC_FOLDER.iterdir() if each.suffix == ".js")
     files = next(each.app for each in local_site.app.routes if isinstance(each, Mount))
     assert isinstance(files, VersionedStaticFiles)
-    for joined in islice(permutations(names, 3), 150):
-        status, headers, _ = await fetch(local_site, static_url(*joined), GZIP)
+    for parts in islice(permutations(names, 3), 150):
+        status, headers, _ = await fetch(local_site, static_url(*parts), GZIP)
         assert (status, headers["Content-Encoding"]) == (200, "gzip")
     assert files.cached_count == 100
 

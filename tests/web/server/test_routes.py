@@ -13,15 +13,15 @@ from toolyard.web.routes import RouteIndex, Routes, list_routes
 from toolyard.web.service_lookup import SERVICE, ServiceIndex
 
 
-def analysed(app: FastAPI) -> list[str]:
+def list_analysed_routes(app: FastAPI) -> list[str]:
     return [each.path for each in list_routes(app) if "api_route" in vars(each)]
 
 
 async def test_a_route_is_analysed_at_its_first_request(local_site: InProcessApp) -> None:
-    assert analysed(local_site.app) == []
+    assert list_analysed_routes(local_site.app) == []
     for _ in range(2):
         assert (await local_site.client().get("/api/v1/status")).status == 200
-        assert analysed(local_site.app) == ["/api/v1/status"]
+        assert list_analysed_routes(local_site.app) == ["/api/v1/status"]
 
 
 def test_every_route_can_be_analysed(local_site: InProcessApp) -> None:
@@ -32,8 +32,8 @@ def test_every_route_can_be_analysed(local_site: InProcessApp) -> None:
 
 async def test_of_routes_with_one_path_the_method_decides(local_site: InProcessApp) -> None:
     client = local_site.client()
-    refused = await client.ask("DELETE", "/api/v1/tokens")
-    assert (refused.status, refused.headers["Allow"]) == (405, "GET, HEAD, POST")
+    response = await client.ask("DELETE", "/api/v1/tokens")
+    assert (response.status, response.headers["Allow"]) == (405, "GET, HEAD, POST")
     assert (await client.get("/api/v1/tokens")).status == 200
     assert (await client.get("/api/v1/tokens/one/two")).status == 404
 
@@ -60,11 +60,15 @@ def test_a_collection_adds_its_prefix_tags_and_dependencies_before_those_of_a_ro
     above = Routes("/api")
     above.include(collection)
     (route,) = above.build()
-    made = route.api_route
-    assert (made.path, made.methods, made.unique_id) == ("/api/things/{id}", {"GET"}, "get_thing")
-    assert made.tags == ["things", "more"]
-    assert [each.call for each in made.dependant.dependencies] == [outer, inner]
-    assert not made.include_in_schema
+    api_route = route.api_route
+    assert (api_route.path, api_route.methods, api_route.unique_id) == (
+        "/api/things/{id}",
+        {"GET"},
+        "get_thing",
+    )
+    assert api_route.tags == ["things", "more"]
+    assert [each.call for each in api_route.dependant.dependencies] == [outer, inner]
+    assert not api_route.include_in_schema
 
 
 class Greeter:
@@ -87,8 +91,8 @@ async def test_services_are_bound_once_and_a_page_is_made_in_the_event_loop() ->
 
     services = ServiceIndex([greeter])
     (route,) = RouteIndex(collection.build(), services).routes
-    (asked,) = route.api_route.dependant.dependencies
-    assert asked.dependencies == []
-    assert asked.call is services.bind(Page)
+    (dependency,) = route.api_route.dependant.dependencies
+    assert dependency.dependencies == []
+    assert dependency.call is services.bind(Page)
     request = Request({"type": "http"})
     assert await services.bind(Page)(request=request) == Page(request, greeter)

@@ -112,8 +112,8 @@ async def reporting_url() -> AsyncIterator[str]:
         elif method == "tools/list":
             result = {"tools": [{"name": "report", "inputSchema": {"type": "object"}}]}
         elif method == "tools/call":
-            found = {"meta": params["_meta"], "headers": dict(request.headers)}
-            result = {"content": [{"type": "text", "text": json.dumps(found)}]}
+            traced_request = {"meta": params["_meta"], "headers": dict(request.headers)}
+            result = {"content": [{"type": "text", "text": json.dumps(traced_request)}]}
         else:
             error = {"code": -32601, "message": "Method not found"}
             return web.json_response({"jsonrpc": "2.0", "id": message["id"], "error": error})
@@ -126,12 +126,12 @@ async def reporting_url() -> AsyncIterator[str]:
 
 
 def attributes(span: Span) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    traced_requests: dict[str, Any] = {}
     for each in span.attributes:
         kind = each.value.WhichOneof("value")
         value = getattr(each.value, kind)
-        found[each.key] = [v.string_value for v in value.values] if kind == "array_value" else value
-    return found
+        traced_requests[each.key] = [v.string_value for v in value.values] if kind == "array_value" else value
+    return traced_requests
 
 
 def reporting_entry(folder: Path) -> dict[str, Any]:
@@ -140,11 +140,13 @@ def reporting_entry(folder: Path) -> dict[str, Any]:
     return {"command": sys.executable, "args": ["-I", "-S", str(script)], "env": {"KEY": SECRET}}
 
 
-def traced(collector: OtlpReceiver, **more: str) -> dict[str, str]:
+def trace_settings(collector: OtlpReceiver, **more: str) -> dict[str, str]:
     return {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "OTEL_BSP_SCHEDULE_DELAY": "50", **more}
 
 
-async def call_gateway(served: ToolyardProcess, meta: Any, arguments: Any = None, **headers: str) -> Any:
+async def call_gateway(
+    toolyard_process: ToolyardProcess, meta: Any, arguments: Any = None, **headers: str
+) -> Any:
     """The result of a call of the tool ``it_report`` by a client of the modern era."""
     meta = {
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -154,7 +156,7 @@ async def call_gateway(served: ToolyardProcess, meta: Any, arguments: Any = None
     }
     params = {"name": "it_report", "arguments": arguments or {}, "_meta": meta}
     body = {"jsonrpc": "2.0", "id": "req-7", "method": "tools/call", "params": params}
-    sent = {
+    trace_headers = {
         "Mcp-Protocol-Version": "2026-07-28",
         "Mcp-Method": "tools/call",
         "Mcp-Name": "it_report",
@@ -163,7 +165,7 @@ async def call_gateway(served: ToolyardProcess, meta: Any, arguments: Any = None
     }
     async with (
         aiohttp.ClientSession() as session,
-        session.post(f"{served.url}/mcp", json=body, headers=sent) as response,
+        session.post(f"{toolyard_process.url}/mcp", json=body, headers=trace_headers) as response,
     ):
         answer = await response.json()
     return answer["result"]
@@ -176,16 +178,16 @@ async def test_one_trace_leads_from_an_api_request_to_the_server_that_was_called
     tmp_path: Path,
     wait_until: Until,
 ) -> None:
-    served = await serve(
+    site = await serve(
         {"it": reporting_entry(tmp_path)},
         TOOLYARD_MODEL="openai:fake-1",
         TOOLYARD_MODEL_BASE_URL=f"{model_program.url}/v1",
         TOOLYARD_MODEL_API_KEY="good",
         TOOLYARD_CHAT_TITLES="false",
         TOOLYARD_WARM="false",
-        **traced(collector),
+        **trace_settings(collector),
     )
-    client = HttpClient(served.url, {"traceparent": f"00-{TRACE}-{PARENT}-01", "tracestate": "vendor=1"})
+    client = HttpClient(site.url, {"traceparent": f"00-{TRACE}-{PARENT}-01", "tracestate": "vendor=1"})
     try:
         chat = await chat_client.begin(client)
         await chat_client.say(client, chat, f'call it_report {{"word": "{SECRET}"}}', "then", "say done")
@@ -193,7 +195,7 @@ async def test_one_trace_leads_from_an_api_request_to_the_server_that_was_called
         results = await chat_client.of_kind(client, chat, "result")
     finally:
         await client.close()
-    wanted = {
+    span_names = {
         "POST /api/v1/chats/{id}/messages",
         "invoke_agent",
         "chat fake-1",
@@ -202,7 +204,7 @@ async def test_one_trace_leads_from_an_api_request_to_the_server_that_was_called
         "initialize",
         "tools/list",
     }
-    await wait_until(lambda: wanted <= collector.of_trace(TRACE).keys())
+    await wait_until(lambda: span_names <= collector.of_trace(TRACE).keys())
     spans = collector.of_trace(TRACE)
     request, turn_span = spans["POST /api/v1/chats/{id}/messages"], spans["invoke_agent"]
     call, model = spans["tools/call report"], spans["chat fake-1"]
@@ -220,15 +222,21 @@ async def test_one_trace_leads_from_an_api_request_to_the_server_that_was_called
     assert attributes(turn_span)["gen_ai.conversation.id"] == chat
     assert attributes(turn_span)["toolyard.turn.outcome"] == "done"
     assert attributes(request)["http.response.status_code"] == 202
-    found = attributes(call)
-    assert found["gen_ai.operation.name"] == "execute_tool"
-    assert (found["mcp.method.name"], found["gen_ai.tool.name"]) == ("tools/call", "report")
-    assert (found["network.transport"], found["toolyard.server.id"]) == ("pipe", "it")
-    assert found["jsonrpc.request.id"].isdigit()
-    found = attributes(model)
-    assert (found["gen_ai.provider.name"], found["gen_ai.request.model"]) == ("openai", "fake-1")
-    assert found["gen_ai.response.finish_reasons"] == ["stop"]
-    assert found["gen_ai.usage.input_tokens"] > 0
+    span_attributes = attributes(call)
+    assert span_attributes["gen_ai.operation.name"] == "execute_tool"
+    assert (span_attributes["mcp.method.name"], span_attributes["gen_ai.tool.name"]) == (
+        "tools/call",
+        "report",
+    )
+    assert (span_attributes["network.transport"], span_attributes["toolyard.server.id"]) == ("pipe", "it")
+    assert span_attributes["jsonrpc.request.id"].isdigit()
+    span_attributes = attributes(model)
+    assert (span_attributes["gen_ai.provider.name"], span_attributes["gen_ai.request.model"]) == (
+        "openai",
+        "fake-1",
+    )
+    assert span_attributes["gen_ai.response.finish_reasons"] == ["stop"]
+    assert span_attributes["gen_ai.usage.input_tokens"] > 0
     # Neither arguments nor results, nor the secret of the server's entry.
     assert SECRET not in str(collector.spans)
 
@@ -236,25 +244,25 @@ async def test_one_trace_leads_from_an_api_request_to_the_server_that_was_called
 async def test_the_gateway_continues_the_trace_of_its_client(
     serve: Starting, collector: OtlpReceiver, reporting_url: str, wait_until: Until
 ) -> None:
-    served = await serve({"it": {"type": "http", "url": reporting_url}}, **traced(collector))
+    site = await serve({"it": {"type": "http", "url": reporting_url}}, **trace_settings(collector))
     header = f"00-{OTHER_TRACE}-{PARENT}-01"
     # The context in `_meta` counts, and that of the HTTP request where `_meta` has none.
     in_meta = {"traceparent": f"00-{TRACE}-{PARENT}-01", "baggage": "team=blue"}
-    first = await call_gateway(served, in_meta, traceparent=header)
-    await call_gateway(served, {}, traceparent=header)
+    first = await call_gateway(site, in_meta, traceparent=header)
+    await call_gateway(site, {}, traceparent=header)
     await wait_until(
         lambda: {"tools/call report", "tools/call it_report"} <= collector.of_trace(TRACE).keys()
     )
     await wait_until(lambda: "tools/call report" in collector.of_trace(OTHER_TRACE))
     spans = collector.of_trace(TRACE)
-    asked, sent = spans["tools/call it_report"], spans["tools/call report"]
-    assert asked.parent_span_id.hex() == PARENT
-    assert asked.kind == Span.SPAN_KIND_SERVER
-    assert attributes(asked)["jsonrpc.request.id"] == "req-7"
-    assert sent.parent_span_id == asked.span_id
-    assert attributes(sent)["server.address"] == "127.0.0.1"
+    call_span, client_span = spans["tools/call it_report"], spans["tools/call report"]
+    assert call_span.parent_span_id.hex() == PARENT
+    assert call_span.kind == Span.SPAN_KIND_SERVER
+    assert attributes(call_span)["jsonrpc.request.id"] == "req-7"
+    assert client_span.parent_span_id == call_span.span_id
+    assert attributes(client_span)["server.address"] == "127.0.0.1"
     received = json.loads(first["content"][0]["text"])
-    assert received["meta"]["traceparent"] == f"00-{TRACE}-{sent.span_id.hex()}-01"
+    assert received["meta"]["traceparent"] == f"00-{TRACE}-{client_span.span_id.hex()}-01"
     assert received["meta"]["baggage"] == "team=blue"
     headers = {name.lower(): value for name, value in received["headers"].items()}
     assert headers["traceparent"] == received["meta"]["traceparent"]
@@ -263,13 +271,13 @@ async def test_the_gateway_continues_the_trace_of_its_client(
 async def test_an_invalid_trace_context_begins_a_new_trace(
     serve: Starting, collector: OtlpReceiver, reporting_url: str, wait_until: Until
 ) -> None:
-    served = await serve({"it": {"type": "http", "url": reporting_url}}, **traced(collector))
+    site = await serve({"it": {"type": "http", "url": reporting_url}}, **trace_settings(collector))
     for meta in (
         {"traceparent": 7, "tracestate": ["x"], "baggage": {}},
         {"traceparent": "00-nothing", "baggage": "a=b\r\nX-Evil: 1"},
         {"traceparent": f"00-{TRACE}-{PARENT}-01", "tracestate": "a=b\r\nX-Evil: 1"},
     ):
-        received = json.loads((await call_gateway(served, meta))["content"][0]["text"])
+        received = json.loads((await call_gateway(site, meta))["content"][0]["text"])
         names = {name.lower() for name in received["headers"]}
         assert "x-evil" not in names
         assert received["meta"]["traceparent"] == received["headers"]["traceparent"]
@@ -279,15 +287,15 @@ async def test_an_invalid_trace_context_begins_a_new_trace(
 async def test_a_failed_tool_is_an_error_without_its_text(
     serve: Starting, collector: OtlpReceiver, tmp_path: Path, wait_until: Until
 ) -> None:
-    served = await serve({"it": reporting_entry(tmp_path)}, **traced(collector))
-    result = await call_gateway(served, {"note": SECRET}, {"fail": True})
+    site = await serve({"it": reporting_entry(tmp_path)}, **trace_settings(collector))
+    result = await call_gateway(site, {"note": SECRET}, {"fail": True})
     assert result["isError"] is True
     await wait_until(lambda: any(span.name == "tools/call it_report" for span in collector.spans))
-    failed = {
+    failed_spans = {
         span.name: span for span in collector.spans if attributes(span).get("error.type") == "tool_error"
     }
-    assert failed.keys() == {"tools/call it_report", "tools/call report"}
-    assert {span.status.message for span in failed.values()} == {""}
+    assert failed_spans.keys() == {"tools/call it_report", "tools/call report"}
+    assert {span.status.message for span in failed_spans.values()} == {""}
     assert SECRET not in str(collector.spans)
 
 
@@ -298,15 +306,15 @@ async def test_content_is_recorded_where_the_operator_asks_for_it(
     tmp_path: Path,
     wait_until: Until,
 ) -> None:
-    served = await serve(
+    site = await serve(
         {"it": reporting_entry(tmp_path)},
         TOOLYARD_MODEL="openai:fake-1",
         TOOLYARD_MODEL_BASE_URL=f"{model_program.url}/v1",
         TOOLYARD_MODEL_API_KEY="good",
         TOOLYARD_CHAT_TITLES="false",
-        **traced(collector, OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT="SPAN_ONLY"),
+        **trace_settings(collector, OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT="SPAN_ONLY"),
     )
-    client = HttpClient(served.url, {"traceparent": f"00-{TRACE}-{PARENT}-01"})
+    client = HttpClient(site.url, {"traceparent": f"00-{TRACE}-{PARENT}-01"})
     try:
         chat = await chat_client.begin(client)
         await chat_client.say(client, chat, f'call it_report {{"word": "blue", "key": "{SECRET}"}}')
@@ -315,14 +323,14 @@ async def test_content_is_recorded_where_the_operator_asks_for_it(
         await client.close()
     await wait_until(lambda: {"chat fake-1", "tools/call report"} <= collector.of_trace(TRACE).keys())
     spans = collector.of_trace(TRACE)
-    found = attributes(spans["tools/call report"])
-    assert '"blue"' in found["gen_ai.tool.call.arguments"]
-    assert "traceparent" in found["gen_ai.tool.call.result"]
+    span_attributes = attributes(spans["tools/call report"])
+    assert '"blue"' in span_attributes["gen_ai.tool.call.arguments"]
+    assert "traceparent" in span_attributes["gen_ai.tool.call.result"]
     # Secrets of the server's entry stay hidden all the same.
-    assert SECRET not in found["gen_ai.tool.call.arguments"]
-    found = attributes(spans["chat fake-1"])
-    assert "it_report" in json.dumps(json.loads(found["gen_ai.input.messages"]))
-    assert json.loads(found["gen_ai.output.messages"])[0]["role"] == "assistant"
+    assert SECRET not in span_attributes["gen_ai.tool.call.arguments"]
+    span_attributes = attributes(spans["chat fake-1"])
+    assert "it_report" in json.dumps(json.loads(span_attributes["gen_ai.input.messages"]))
+    assert json.loads(span_attributes["gen_ai.output.messages"])[0]["role"] == "assistant"
     assert SECRET not in str(collector.spans), "nor are they in the messages of a model"
 
 
@@ -377,15 +385,15 @@ print(sorted(name for name in sys.modules if name.startswith("opentelemetry")))
     [{}, {"OTEL_SDK_DISABLED": "true", "OTEL_TRACES_EXPORTER": "otlp"}, {"OTEL_TRACES_EXPORTER": "none"}],
 )
 def test_without_the_variables_opentelemetry_is_not_loaded(tmp_path: Path, env: dict[str, str]) -> None:
-    done = run_python(LIST_TOOLS, tmp_path, **env)
-    assert done.stdout.strip() == "[]", done.stderr
+    result = run_python(LIST_TOOLS, tmp_path, **env)
+    assert result.stdout.strip() == "[]", result.stderr
 
 
 def test_a_missing_extra_is_named_and_stops_nothing(tmp_path: Path) -> None:
     code = "import sys; sys.modules['opentelemetry.sdk'] = None\n" + LIST_TOOLS
-    done = run_python(code, tmp_path, OTEL_TRACES_EXPORTER="otlp")
-    assert done.returncode == 0, done.stderr
-    assert "pip install 'toolyard[otel]'" in done.stderr
+    result = run_python(code, tmp_path, OTEL_TRACES_EXPORTER="otlp")
+    assert result.returncode == 0, result.stderr
+    assert "pip install 'toolyard[otel]'" in result.stderr
 
 
 def test_a_collector_that_is_away_does_not_keep_a_command_running(
@@ -393,7 +401,7 @@ def test_a_collector_that_is_away_does_not_keep_a_command_running(
 ) -> None:
     entry = tmp_path / "mcp.json"
     entry.write_text(json.dumps({"mcpServers": {"tiny": minimal_server}}))
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "toolyard", "tools"],
         env=environment(tmp_path, OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:9"),
         capture_output=True,
@@ -401,5 +409,5 @@ def test_a_collector_that_is_away_does_not_keep_a_command_running(
         timeout=60,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    assert "tiny" in done.stdout
+    assert result.returncode == 0, result.stderr
+    assert "tiny" in result.stdout

@@ -35,9 +35,9 @@ class FetchedPage:
 
     @property
     def csrf(self) -> str:
-        found = re.search(r'name="csrf" value="([0-9a-f]{128})"', self.text)
-        assert found is not None, self.text[:2000]
-        return found[1]
+        match = re.search(r'name="csrf" value="([0-9a-f]{128})"', self.text)
+        assert match is not None, self.text[:2000]
+        return match[1]
 
     @property
     def proof(self) -> str:
@@ -71,9 +71,11 @@ class CookieBrowser:
         )
 
     async def ask(self, method: str, path: str, headers: Any = None, **more: Any) -> FetchedPage:
-        sent = {**self.headers, **(headers or {})}
+        request_headers = {**self.headers, **(headers or {})}
         at = URL(self.url + path, encoded=True)
-        async with self.session.request(method, at, headers=sent, allow_redirects=False, **more) as answer:
+        async with self.session.request(
+            method, at, headers=request_headers, allow_redirects=False, **more
+        ) as answer:
             return FetchedPage(answer.status, await answer.text(), answer.headers, str(answer.url))
 
     async def get(self, path: str, **headers: str) -> FetchedPage:
@@ -84,8 +86,8 @@ class CookieBrowser:
 
     @property
     def cookie(self) -> str:
-        (found,) = (each.value for each in self.session.cookie_jar if each.key == "toolyard")
-        return found
+        (value,) = (each.value for each in self.session.cookie_jar if each.key == "toolyard")
+        return value
 
     @cookie.setter
     def cookie(self, text: str) -> None:
@@ -130,7 +132,7 @@ async def _actions(local: Any) -> list[tuple[str, str, str, str]]:
 # Signing in.
 
 
-async def test_somebody_signs_in_and_out(password_site: Any, browse: Callable[..., CookieBrowser]) -> None:
+async def test_a_user_signs_in_and_out(password_site: Any, browse: Callable[..., CookieBrowser]) -> None:
     await password_site.person("ann")
     browser = browse(password_site)
     page = await browser.get("/ui/mcp?q=1")
@@ -152,7 +154,7 @@ async def test_somebody_signs_in_and_out(password_site: Any, browse: Callable[..
     ]
 
 
-async def test_what_was_wrong_is_told_without_saying_which(
+async def test_a_failed_sign_in_does_not_name_the_wrong_field(
     password_site: Any, browse: Callable[..., CookieBrowser]
 ) -> None:
     await password_site.person("ann")
@@ -166,8 +168,8 @@ async def test_what_was_wrong_is_told_without_saying_which(
         pages.append(re.search(r'role="alert".*?</div>', page.text, re.DOTALL)[0])  # type: ignore[index]
         assert (await me(browser)).status == 401
     assert len(set(pages)) == 1
-    refused = [entry for entry in await _actions(password_site) if entry[3] == "refused"]
-    assert refused == [("sign_in", "", "ann", "refused"), *[("sign_in", "", "", "refused")] * 2]
+    refused_entries = [entry for entry in await _actions(password_site) if entry[3] == "refused"]
+    assert refused_entries == [("sign_in", "", "ann", "refused"), *[("sign_in", "", "", "refused")] * 2]
 
 
 async def _guess(local: Any, name: str, address: str, times: int = 14) -> None:
@@ -194,20 +196,20 @@ async def test_a_browser_that_was_signed_in_before_is_let_in_while_strangers_gue
 ) -> None:
     await password_site.person("ann")
     await password_site.person("bob")
-    known, new = browse(password_site), browse(password_site)
-    page = await known.sign_in("ann")
+    known_browser, new = browse(password_site), browse(password_site)
+    page = await known_browser.sign_in("ann")
     (device,) = (each for each in page.cookies.values() if each.key == "toolyard-device")
     assert (device["httponly"], device["samesite"]) == (True, "Lax")
-    await known.post("/ui/sign-out", csrf=(await known.get("/ui/account")).csrf)
+    await known_browser.post("/ui/sign-out", csrf=(await known_browser.get("/ui/account")).csrf)
     await _guess(password_site, "ann", "127.0.0.1")
     await _guess(password_site, "bob", "127.0.0.1")
     assert (await new.sign_in("ann")).status == 429
-    assert (await known.sign_in("bob")).status == 429, "it is known for ann alone"
-    assert (await known.sign_in("ann")).status == 303
-    assert (await me(known)).status == 200
+    assert (await known_browser.sign_in("bob")).status == 429, "it is known for ann alone"
+    assert (await known_browser.sign_in("ann")).status == 303
+    assert (await me(known_browser)).status == 200
 
 
-async def test_failures_are_counted_by_who_is_behind_a_trusted_proxy(
+async def test_failures_are_counted_by_client_behind_a_trusted_proxy(
     open_site: Opening, browse: Callable[..., CookieBrowser]
 ) -> None:
     local = await open_site(people_mode="password", trusted_proxies=["127.0.0.2"])
@@ -219,10 +221,10 @@ async def test_failures_are_counted_by_who_is_behind_a_trusted_proxy(
         headers = {"Origin": browser.url, "X-Forwarded-For": behind}
         return (await browser.ask("POST", "/ui/sign-in", headers, data=form)).status
 
-    proxied, direct = browse(local, source="127.0.0.2"), browse(local)
+    proxied_browser, direct = browse(local, source="127.0.0.2"), browse(local)
     await _guess(local, "ann", "192.0.2.1")
-    assert await fail(proxied, "192.0.2.1") == 429
-    assert await fail(proxied, "192.0.2.2") == 401
+    assert await fail(proxied_browser, "192.0.2.1") == 429
+    assert await fail(proxied_browser, "192.0.2.2") == 401
     await _guess(local, "ann", "127.0.0.1")
     assert await fail(direct, "192.0.2.3") == 429, "anybody can write that"
 
@@ -230,7 +232,7 @@ async def test_failures_are_counted_by_who_is_behind_a_trusted_proxy(
 # Cookies.
 
 
-async def test_a_session_begins_with_a_cookie_that_nobody_had_before(
+async def test_a_session_begins_with_a_new_cookie(
     password_site: Any, browse: Callable[..., CookieBrowser]
 ) -> None:
     """Session fixation: a cookie that somebody planted is worth nothing afterwards."""
@@ -238,16 +240,16 @@ async def test_a_session_begins_with_a_cookie_that_nobody_had_before(
     victim, attacker = browse(password_site), browse(password_site)
     await attacker.get("/ui/sign-in")
     victim.cookie = attacker.cookie
-    planted = attacker.cookie
+    cookie = attacker.cookie
     await victim.sign_in("ann")
     assert (await me(victim)).status == 200
-    assert victim.cookie != planted
+    assert victim.cookie != cookie
     assert (await me(attacker)).status == 401
     first = victim.cookie
     page = await victim.get("/ui/account")
     await victim.post("/ui/sign-out", csrf=page.csrf)
     await victim.sign_in("ann")
-    assert victim.cookie not in (first, planted)
+    assert victim.cookie not in (first, cookie)
     attacker.cookie = first
     assert (await me(attacker)).status == 401
 
@@ -291,7 +293,7 @@ async def test_a_sign_in_page_from_before_another_windows_sign_in_works_at_the_s
         ("https://t.example", "__Host-toolyard", True),
     ],
 )
-async def test_what_the_cookie_is_like(
+async def test_the_session_cookie_has_secure_attributes(
     open_site: Opening, browse: Callable[..., CookieBrowser], public_url: str | None, name: str, secure: bool
 ) -> None:
     local = await open_site(people_mode="password", **({"public_url": public_url} if public_url else {}))
@@ -386,8 +388,8 @@ async def test_the_proof_outlives_a_restart_and_holds_on_every_replica(
     page = await browser.get("/ui/sign-in")
     at_other = browse(other)
     at_other.cookie = browser.cookie
-    done = await at_other.post("/ui/sign-in", name="ann", password=PASSWORD, csrf=page.csrf)
-    assert done.status == 303
+    response = await at_other.post("/ui/sign-in", name="ann", password=PASSWORD, csrf=page.csrf)
+    assert response.status == 303
 
 
 async def test_the_api_takes_no_types_that_a_form_elsewhere_could_send(
@@ -398,8 +400,8 @@ async def test_the_api_takes_no_types_that_a_form_elsewhere_could_send(
     browser = browse(local)
     for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "text/json", ""):
         skip = {"skip_auto_headers": ["Content-Type"], "data": body}
-        sent = {"Content-Type": kind} if kind else {}
-        assert (await browser.ask("POST", "/api/v1/tokens", sent, **skip)).status == 415, kind
+        content_headers = {"Content-Type": kind} if kind else {}
+        assert (await browser.ask("POST", "/api/v1/tokens", content_headers, **skip)).status == 415, kind
     for good in ("application/json", "application/json; charset=utf-8"):
         assert (await browser.ask("POST", "/api/v1/tokens", {"Content-Type": good}, data=body)).status == 201
 
@@ -415,8 +417,8 @@ async def test_no_route_of_the_api_takes_a_body_that_a_form_elsewhere_could_send
     assert len(unsafe) > 50, "the routes were not found"
     for kind in ("text/plain", "application/x-www-form-urlencoded"):
         for method, path in unsafe:
-            filled = re.sub(r"\{\w+(:path)?\}", "x", path)
-            if (await browser.ask(method, filled, {"Content-Type": kind}, data=b"{}")).status != 415:
+            text = re.sub(r"\{\w+(:path)?\}", "x", path)
+            if (await browser.ask(method, text, {"Content-Type": kind}, data=b"{}")).status != 415:
                 wrong.append(f"{method} {path} takes {kind}")
     assert not wrong, "\n".join(wrong)
 
@@ -471,12 +473,12 @@ async def test_a_link_sets_a_password_once(password_site: Any, browse: Callable[
     assert PASSWORD not in differ.text
     no_proof = await browser.post(f"/ui/invite/{text}", password=PASSWORD, again=PASSWORD)
     assert no_proof.status == 403
-    done = await browser.post(f"/ui/invite/{text}", csrf=page.csrf, password=PASSWORD, again=PASSWORD)
-    assert (done.status, done.to) == (303, "/ui/")
+    response = await browser.post(f"/ui/invite/{text}", csrf=page.csrf, password=PASSWORD, again=PASSWORD)
+    assert (response.status, response.to) == (303, "/ui/")
     assert (await me(browser)).status == 200
     again = browse(password_site)
-    used = await again.get(f"/ui/invite/{text}")
-    assert (used.status, "<h1>Invalid link</h1>" in used.text) == (404, True)
+    used_link = await again.get(f"/ui/invite/{text}")
+    assert (used_link.status, "<h1>Invalid link</h1>" in used_link.text) == (404, True)
     csrf = (await again.get("/ui/sign-in")).csrf
     assert (
         await again.post(f"/ui/invite/{text}", csrf=csrf, password=PASSWORD, again=PASSWORD)
@@ -542,13 +544,15 @@ async def test_a_wrong_token_is_refused_in_every_mode(
     open_site: Opening, browse: Callable[..., CookieBrowser], mode: str
 ) -> None:
     local = await open_site(people_mode=mode, trusted_proxies=["127.0.0.1"])
-    for sent in ("Bearer ty_" + "A" * 43, "Bearer x", "bearer ", "Bearer  ty_x y"):
-        page = await browse(local).ask("GET", "/api/v1/me", {"Authorization": sent, "Remote-User": "ann"})
-        assert page.status == 401, sent
+    for authorization in ("Bearer ty_" + "A" * 43, "Bearer x", "bearer ", "Bearer  ty_x y"):
+        page = await browse(local).ask(
+            "GET", "/api/v1/me", {"Authorization": authorization, "Remote-User": "ann"}
+        )
+        assert page.status == 401, authorization
         assert page.headers["WWW-Authenticate"].startswith("Bearer")
 
 
-async def test_a_token_does_what_its_rights_say(
+async def test_a_token_allows_only_its_rights(
     password_site: Any, browse: Callable[..., CookieBrowser]
 ) -> None:
     def scope(*rights: Right) -> TokenScope:
@@ -620,18 +624,18 @@ async def test_the_local_user_needs_nothing_and_forms_need_the_proof_all_the_sam
 # The mode proxy.
 
 
-async def test_the_proxy_says_who_it_is(open_site: Opening, browse: Callable[..., CookieBrowser]) -> None:
+async def test_the_proxy_names_the_user(open_site: Opening, browse: Callable[..., CookieBrowser]) -> None:
     local = await open_site(people_mode="proxy", trusted_proxies=["127.0.0.2"], admins=["root"])
-    proxied = browse(local, source="127.0.0.2")
-    assert (await proxied.get("/api/v1/me", Remote_User="ann")).status == 200
-    assert (await proxied.get("/ui/admin/people", Remote_User="ann")).status == 404
-    assert (await proxied.get("/ui/admin/people", Remote_User="root")).status == 200
+    proxied_browser = browse(local, source="127.0.0.2")
+    assert (await proxied_browser.get("/api/v1/me", Remote_User="ann")).status == 200
+    assert (await proxied_browser.get("/ui/admin/people", Remote_User="ann")).status == 404
+    assert (await proxied_browser.get("/ui/admin/people", Remote_User="root")).status == 200
     for path in ("/api/v1/me", "/ui/"):
-        page = await proxied.get(path)
+        page = await proxied_browser.get(path)
         assert page.status == 401
         assert "Remote-User" in page.text
-        assert (await proxied.get(path, Remote_User=" ")).status == 401
-    page = await proxied.get("/api/v1/me", Remote_User="Jörg")
+        assert (await proxied_browser.get(path, Remote_User=" ")).status == 401
+    page = await proxied_browser.get("/api/v1/me", Remote_User="Jörg")
     assert (page.status, '"Jörg"' in page.text) == (200, True)
 
 

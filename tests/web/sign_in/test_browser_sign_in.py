@@ -25,38 +25,38 @@ pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytes
 
 async def _page(chromium: Browser, url: str) -> tuple[Page, list[str]]:
     """A new browser, and what its console complained of on our pages."""
-    page, said = await (await chromium.new_context()).new_page(), list[str]()
+    page, page_texts = await (await chromium.new_context()).new_page(), list[str]()
 
     def hear(each: ConsoleMessage) -> None:
         if each.type in ("error", "warning") and each.location["url"].startswith(url):
-            said.append(each.text)
+            page_texts.append(each.text)
 
     page.on("console", hear)
-    return page, said
+    return page, page_texts
 
 
 async def test_the_first_admin_sets_a_password_signs_out_and_in_again(
     serve: Starting, chromium: Browser
 ) -> None:
-    served = await serve(TOOLYARD_PEOPLE_MODE="password")
-    link = re.search(r"http://\S+/ui/invite/\S+", served.process.stdout.readline() + served.errors)
+    site = await serve(TOOLYARD_PEOPLE_MODE="password")
+    link = re.search(r"http://\S+/ui/invite/\S+", site.process.stdout.readline() + site.errors)
     assert link is not None
-    page, said = await _page(chromium, served.url)
+    page, page_texts = await _page(chromium, site.url)
     await page.goto(link[0])
     await page.get_by_label("Password", exact=True).fill(PASSWORD)
     await page.get_by_label("Repeat password").fill(PASSWORD)
     await page.get_by_role("button", name="Set password and sign in").click()
     await page.wait_for_url("**/ui/")
-    await page.goto(f"{served.url}/ui/account")
+    await page.goto(f"{site.url}/ui/account")
     await page.get_by_role("button", name="Sign out everywhere").click()
     await page.wait_for_url("**/ui/sign-in")
-    await page.goto(f"{served.url}/ui/admin/people")
+    await page.goto(f"{site.url}/ui/admin/people")
     await page.wait_for_url("**/ui/sign-in?next=*")
     await page.get_by_label("Name").fill("Admin")
     await page.get_by_label("Password").fill(PASSWORD)
     await page.keyboard.press("Enter")
     await page.wait_for_url("**/ui/admin/people")
-    assert not said
+    assert not page_texts
 
 
 async def test_people_sign_in_at_the_provider_and_come_back_where_they_wanted_to_be(
@@ -68,7 +68,7 @@ async def test_people_sign_in_at_the_provider_and_come_back_where_they_wanted_to
     callback = f"http://127.0.0.1:{port}/ui/oidc/callback"
     program = ROOT / "tests/accounts/oidc.mjs"
     issuer = start_program("node", program, "{port}", MODULES, callback, "client_secret_basic").url
-    served = await serve(
+    site = await serve(
         {},
         "--port",
         str(port),
@@ -78,28 +78,28 @@ async def test_people_sign_in_at_the_provider_and_come_back_where_they_wanted_to
         TOOLYARD_OIDC_CLIENT_SECRET="a secret/with + odd: characters%",
         TOOLYARD_ADMINS="ann@example.org",
     )
-    page, said = await _page(chromium, served.url)
-    await page.goto(f"{served.url}/ui/admin/people?q=1")
+    page, page_texts = await _page(chromium, site.url)
+    await page.goto(f"{site.url}/ui/admin/people?q=1")
     await page.get_by_role("link", name="Sign in with").click()
     await _agree(page, "ann", "**/ui/admin/people?q=1")
-    await page.goto(f"{served.url}/ui/account")
+    await page.goto(f"{site.url}/ui/account")
     assert "ann" in await page.inner_text("main")
     assert "Admin" in await page.inner_text("main")
-    assert not said
+    assert not page_texts
 
-    other, _ = await _page(chromium, served.url)
-    await other.goto(f"{served.url}/ui/sign-in")
+    other, _ = await _page(chromium, site.url)
+    await other.goto(f"{site.url}/ui/sign-in")
     await other.get_by_role("link", name="Sign in with").click()
     await _agree(other, "eve", "**/ui/")
-    await other.goto(f"{served.url}/ui/account")
+    await other.goto(f"{site.url}/ui/account")
     words = await other.inner_text("main")
     assert "User" in words.split()
     assert "eve" in words, "whom an admin would have to name is shown"
-    answer = await other.goto(f"{served.url}/ui/admin/people")
+    answer = await other.goto(f"{site.url}/ui/admin/people")
     assert answer is not None
     assert answer.status == 404
 
-    await _callbacks_that_are_none(served.url, issuer)
+    await _callbacks_that_are_none(site.url, issuer)
 
 
 async def _agree(page: Page, name: str, to: str) -> None:

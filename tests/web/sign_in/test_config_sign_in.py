@@ -72,9 +72,9 @@ class ConfigSignInSite:
             while len(await self.log("revoke")) < count:
                 await asyncio.sleep(0.02)
 
-    async def log(self, what: str) -> list[Any]:
+    async def log(self, kind: str) -> list[Any]:
         async with aiohttp.ClientSession() as session, session.get(f"{self.program}/log") as response:
-            return [entry for entry in await response.json() if entry["what"] == what]
+            return [entry for entry in await response.json() if entry["what"] == kind]
 
 
 async def whoami(client: Any) -> tuple[int, str]:
@@ -141,12 +141,12 @@ async def test_the_page_has_the_button_that_fits(site: ConfigSignInSite) -> None
     assert buttons(await root.browser.get("/ui/admin/mcp/files/guarded")) == ["connect"]
 
 
-async def test_who_signs_out_leaves_nothing_behind(site: ConfigSignInSite) -> None:
+async def test_a_sign_out_leaves_nothing_behind(site: ConfigSignInSite) -> None:
     ann, bob = await site.local.person("ann"), await site.local.person("bob")
     await site.sign_in(ann.browser, "ann-there")
     await site.sign_in(bob.browser, "bob-there")
-    gone = await site.press(ann.browser, "/ui/servers/guarded/sign-out")
-    assert gone.headers["location"] == "/ui/servers/guarded"
+    sign_out_page = await site.press(ann.browser, "/ui/servers/guarded/sign-out")
+    assert sign_out_page.headers["location"] == "/ui/servers/guarded"
     assert await state(ann.token) == "needs_auth"
     assert await whoami(ann.token) == SIGN_IN
     assert await whoami(bob.token) == (200, "bob-there")
@@ -167,7 +167,7 @@ async def test_an_account_that_ends_leaves_nothing_behind_either(site: ConfigSig
     await site.revoked(2)
 
 
-async def test_a_provider_that_does_not_answer_keeps_nobody_from_leaving(site: ConfigSignInSite) -> None:
+async def test_an_unresponsive_provider_does_not_prevent_the_sign_out(site: ConfigSignInSite) -> None:
     ann = await site.local.person("ann")
     await site.sign_in(ann.browser, "ann-there")
     async with aiohttp.ClientSession() as session:
@@ -201,9 +201,9 @@ async def test_an_entry_that_leads_elsewhere_meanwhile_gets_no_sign_in(site: Con
     ann, services = await site.local.person("ann"), site.local.services
     path = await site.agree(await site.begin(ann.browser), "ann-there")
     server = services.config.configuration.servers["guarded"]
-    moved = replace(server, transport=replace(server.transport, url="http://127.0.0.1:9/mcp"))
+    moved_server = replace(server, transport=replace(server.transport, url="http://127.0.0.1:9/mcp"))
     await services.configured_servers.apply_configuration(
-        replace(services.config.configuration, servers={"guarded": moved})
+        replace(services.config.configuration, servers={"guarded": moved_server})
     )
     page = await ann.browser.get(path)
     assert page.status == 400
@@ -214,8 +214,8 @@ async def test_an_entry_that_leads_elsewhere_meanwhile_gets_no_sign_in(site: Con
 async def test_it_survives_a_restart(open_site: Opening, site: ConfigSignInSite, tmp_path: Path) -> None:
     ann = await site.local.person("ann")
     await site.sign_in(ann.browser, "ann-there")
-    kept = await site.local.services.database.auth.get_grant(f"user:{ann.user.id}:guarded")
-    assert kept is not None
+    grant = await site.local.services.database.auth.get_grant(f"user:{ann.user.id}:guarded")
+    assert grant is not None
     # Nothing in memory is needed: another connection reads it from the database.
     await site.local.services.core.manager.close_principal(ann.user.id)
     assert await whoami(ann.token) == (200, "ann-there")
@@ -241,7 +241,7 @@ async def test_in_the_mode_for_one_the_same_button_signs_in(open_site: Opening, 
     ],
     ids=str,
 )
-async def test_a_server_that_nobody_signs_in_to(
+async def test_a_server_without_sign_in_has_no_button(
     open_site: Opening, program: str, entry: dict[str, Any]
 ) -> None:
     config = {"guarded": {"url": f"{program}/mcp", **entry}}
@@ -256,18 +256,18 @@ async def test_a_server_that_nobody_signs_in_to(
 
 async def test_scripts_of_pages_begin_and_end_it_by_the_api(site: ConfigSignInSite) -> None:
     ann = await site.local.person("ann")
-    refused = await ann.token.post("/api/v1/servers/guarded/sign-in")
-    assert refused.status == 403
-    begun = await ann.browser.post("/api/v1/servers/guarded/sign-in")
-    assert begun.status == 200
-    back = await ann.browser.get(await site.agree(begun.json["url"], "ann-there"))
+    response = await ann.token.post("/api/v1/servers/guarded/sign-in")
+    assert response.status == 403
+    first_response = await ann.browser.post("/api/v1/servers/guarded/sign-in")
+    assert first_response.status == 200
+    back = await ann.browser.get(await site.agree(first_response.json["url"], "ann-there"))
     assert back.status == 303
     assert await whoami(ann.token) == (200, "ann-there")
-    ended = await ann.browser.post("/api/v1/servers/guarded/sign-out")
-    assert (ended.status, ended.json["state"]) == (200, "needs_auth")
+    last_response = await ann.browser.post("/api/v1/servers/guarded/sign-out")
+    assert (last_response.status, last_response.json["state"]) == (200, "needs_auth")
     for unknown in ("nothing", "@ann/guarded"):
-        for what in ("sign-in", "sign-out"):
-            answer = await ann.browser.post(f"/api/v1/servers/{unknown.replace('/', '%2F')}/{what}")
+        for action in ("sign-in", "sign-out"):
+            answer = await ann.browser.post(f"/api/v1/servers/{unknown.replace('/', '%2F')}/{action}")
             assert answer.status == 404
 
 
@@ -281,8 +281,8 @@ async def oauth_instance(site: ConfigSignInSite, person: Any) -> Any:
     )
     server = await registry.add_server(draft)
     instance = await registry.create_instance(person.user.id, InstanceDraft(server.id, slug="too"))
-    begun = await person.browser.post(f"/api/v1/instances/{instance.id}/connect")
-    await person.browser.get(await site.agree(begun.json["url"], "ann-there"))
+    response = await person.browser.post(f"/api/v1/instances/{instance.id}/connect")
+    await person.browser.get(await site.agree(response.json["url"], "ann-there"))
     return instance
 
 
@@ -319,20 +319,20 @@ async def test_an_instance_that_lacks_scopes_is_not_ready_because_another_tool_w
     async def call(tool: str) -> int:
         return (await ann.token.post(f"/api/v1/tools/mcp_too__{tool}/call", {"arguments": {}})).status
 
-    async def shown() -> str:
+    async def read_instance_state() -> str:
         return (await ann.token.get(f"/api/v1/instances/{instance.id}")).json["status"]["state"]
 
     assert await call("whoami") == 200
-    assert await shown() == InstanceState.READY
+    assert await read_instance_state() == InstanceState.READY
     assert await call("write") == 424
-    assert await shown() == InstanceState.NEEDS_REAUTH
+    assert await read_instance_state() == InstanceState.NEEDS_REAUTH
     assert await call("whoami") == 200
-    assert await shown() == InstanceState.NEEDS_REAUTH
+    assert await read_instance_state() == InstanceState.NEEDS_REAUTH
     # After the sign-in that asks for them it is.
-    begun = await ann.browser.post(f"/api/v1/instances/{instance.id}/connect")
-    await ann.browser.get(await site.agree(begun.json["url"], "ann-there"))
+    response = await ann.browser.post(f"/api/v1/instances/{instance.id}/connect")
+    await ann.browser.get(await site.agree(response.json["url"], "ann-there"))
     assert await call("write") == 200
-    assert await shown() == InstanceState.READY
+    assert await read_instance_state() == InstanceState.READY
 
 
 async def damage(site: ConfigSignInSite) -> None:

@@ -56,9 +56,9 @@ async def honest(start_program: ProgramStarter) -> Honest:
     url = start_program(sys.executable, "-I", ROOT / "tests/oauth/authorization_server.py", "{port}").url
     async with aiohttp.ClientSession() as session, session.get(f"{url}/control") as response:
         issuers = await response.json()
-    made = Honest(url, issuers)
-    await made.control("PUT", {"entered": {"mine": SECRET}})
-    return made
+    honest_site = Honest(url, issuers)
+    await honest_site.control("PUT", {"entered": {"mine": SECRET}})
+    return honest_site
 
 
 @pytest.fixture
@@ -91,10 +91,10 @@ class ConfirmIssuerSite:
         return (await self.local.services.registry.get_server(server.id)).choices[0].issuer
 
     async def audited(self) -> list[Any]:
-        found = await self.local.services.database.audit.entries(
+        audit_entries = await self.local.services.database.audit.entries(
             before=None, limit=100, action=None, actor=None
         )
-        return [each for each in found if each.action == "server.confirm_issuer"]
+        return [each for each in audit_entries if each.action == "server.confirm_issuer"]
 
 
 @pytest.fixture
@@ -105,9 +105,9 @@ async def yard(open_site: Opening) -> ConfirmIssuerSite:
 
 def confirm_button(text: str) -> tuple[str, str]:
     """Return the address and the value of the button that confirms."""
-    found = re.search(r'formaction="([^"]+)"[^>]*name="issuer" value="([^"]+)"[^>]*>.*Confirm issuer', text)
-    assert found is not None, text
-    return found[1], found[2]
+    match = re.search(r'formaction="([^"]+)"[^>]*name="issuer" value="([^"]+)"[^>]*>.*Confirm issuer', text)
+    assert match is not None, text
+    return match[1], match[2]
 
 
 async def test_the_page_shows_the_issuer_and_a_press_confirms_it(
@@ -119,9 +119,9 @@ async def test_the_page_shows_the_issuer_and_a_press_confirms_it(
         f"This server names {issuer} as its authorization server. Client secrets are sent there only after"
         " you confirm it." in text
     )
-    path, shown = confirm_button(text)
-    assert (shown, await yard.stored(server)) == (issuer, None)
-    assert (await yard.press(yard.root.browser, path, issuer=shown)).status == 303
+    path, confirm_form = confirm_button(text)
+    assert (confirm_form, await yard.stored(server)) == (issuer, None)
+    assert (await yard.press(yard.root.browser, path, issuer=confirm_form)).status == 303
     assert await yard.stored(server) == issuer
     [entry] = await yard.audited()
     assert (entry.target, entry.actor, entry.details["issuer"]) == (server.id, yard.root.user.id, issuer)
@@ -130,9 +130,9 @@ async def test_the_page_shows_the_issuer_and_a_press_confirms_it(
     instance = await yard.local.services.registry.create_instance(
         yard.root.user.id, InstanceDraft(server.id, slug="mine")
     )
-    begun = await yard.press(yard.root.browser, f"/ui/mcp/{instance.id}/connect")
-    link = re.search(r'<a [^>]*href="([^"]+)"[^>]*data-navigate', begun.text)
-    assert link is not None, begun.text
+    page_text = await yard.press(yard.root.browser, f"/ui/mcp/{instance.id}/connect")
+    link = re.search(r'<a [^>]*href="([^"]+)"[^>]*data-navigate', page_text.text)
+    assert link is not None, page_text.text
     async with (
         aiohttp.ClientSession() as session,
         session.get(URL(unescape(link[1]), encoded=True), allow_redirects=False) as response,
@@ -147,9 +147,9 @@ async def test_an_issuer_that_changed_since_the_page_was_shown_is_not_stored(
     yard: ConfirmIssuerSite, honest: Honest
 ) -> None:
     server = await yard.add(honest.url)
-    path, shown = confirm_button(await yard.contents(server))
+    path, confirm_form = confirm_button(await yard.contents(server))
     await honest.control("PATCH", {"servers": ["as2"]})
-    answer = await yard.press(yard.root.browser, path, issuer=shown)
+    answer = await yard.press(yard.root.browser, path, issuer=confirm_form)
     page = await yard.root.browser.get(answer.headers["location"], headers={"Cookie": flash_of(yard, answer)})
     assert f"the server now names {honest.issuers['as2']}; nothing was stored" in unescape(page.text)
     assert await yard.stored(server) is None
@@ -165,16 +165,16 @@ async def test_finding_an_issuer_sends_no_secret_to_a_hostile_server(
     yard: ConfirmIssuerSite, hostile_url: str
 ) -> None:
     server = await yard.add(hostile_url)
-    _, shown = confirm_button(await yard.contents(server))
-    assert shown == hostile_url
+    _, confirm_form = confirm_button(await yard.contents(server))
+    assert confirm_form == hostile_url
     answer = await yard.root.token.get(f"/api/v1/servers/{server.id}/issuer")
-    [found] = answer.json["items"]
-    assert found == {"choice_id": server.choices[0].id, "issuer": hostile_url, "error": None}
+    [item] = answer.json["items"]
+    assert item == {"choice_id": server.choices[0].id, "issuer": hostile_url, "error": None}
     # What the admin knows to be right is not what the server names.
-    sent = {"choice_id": server.choices[0].id, "issuer": "https://login.example"}
-    refused = await yard.root.token.post(f"/api/v1/servers/{server.id}/issuer", sent)
-    assert (refused.status, refused.json["errors"][0]["field"]) == (422, "issuer")
-    assert hostile_url in refused.json["errors"][0]["message"]
+    form_values = {"choice_id": server.choices[0].id, "issuer": "https://login.example"}
+    refused_response = await yard.root.token.post(f"/api/v1/servers/{server.id}/issuer", form_values)
+    assert (refused_response.status, refused_response.json["errors"][0]["field"]) == (422, "issuer")
+    assert hostile_url in refused_response.json["errors"][0]["message"]
     assert await yard.stored(server) is None
     async with aiohttp.ClientSession() as session, session.get(f"{hostile_url}/log") as response:
         assert await response.json() == []
@@ -182,21 +182,24 @@ async def test_finding_an_issuer_sends_no_secret_to_a_hostile_server(
 
 async def test_the_api_confirms_an_issuer_for_admins_alone(yard: ConfirmIssuerSite, honest: Honest) -> None:
     server, issuer = await yard.add(honest.url), honest.issuers["as1"]
-    path, sent = f"/api/v1/servers/{server.id}/issuer", {"choice_id": server.choices[0].id, "issuer": issuer}
+    path, form_values = (
+        f"/api/v1/servers/{server.id}/issuer",
+        {"choice_id": server.choices[0].id, "issuer": issuer},
+    )
     ann = await yard.local.person("ann")
-    assert (await ann.token.post(path, sent)).status == 403
+    assert (await ann.token.post(path, form_values)).status == 403
     assert (await ann.token.get(path)).status == 403
     page = f"/ui/admin/mcp/{server.id}/choices/{server.choices[0].id}/issuer"
     assert (await yard.press(ann.browser, page, issuer=issuer)).status == 404
     assert await yard.stored(server) is None
-    answer = await yard.root.token.post(path, sent)
+    answer = await yard.root.token.post(path, form_values)
     assert answer.status == 200, answer.text
     assert answer.json["choices"][0]["issuer"] == issuer
     assert answer.json["choices"][0]["has_client_secret"] is True
     assert [each.details["issuer"] for each in await yard.audited()] == [issuer]
     assert (await yard.root.token.get(path)).json == {"items": []}
-    assert (await yard.root.token.post(path, sent)).status == 200
-    other = {**sent, "issuer": honest.issuers["as2"]}
+    assert (await yard.root.token.post(path, form_values)).status == 200
+    other = {**form_values, "issuer": honest.issuers["as2"]}
     assert (await yard.root.token.post(path, other)).status == 422
     assert await yard.stored(server) == issuer
 
@@ -221,8 +224,8 @@ async def test_a_server_that_names_no_issuer_says_why_on_its_page(
     text = await yard.contents(server)
     assert "Confirm issuer" not in text
     assert "names no authorization server in its metadata" in text
-    sent = {"choice_id": server.choices[0].id, "issuer": honest.issuers["as1"]}
-    answer = await yard.root.token.post(f"/api/v1/servers/{server.id}/issuer", sent)
+    form_values = {"choice_id": server.choices[0].id, "issuer": honest.issuers["as1"]}
+    answer = await yard.root.token.post(f"/api/v1/servers/{server.id}/issuer", form_values)
     assert answer.status == 424, answer.text
 
 
@@ -246,9 +249,9 @@ async def test_the_page_of_a_file_server_shows_the_line_and_the_redirect_address
 ) -> None:
     local, text = await file_contents(open_site, entry(hostile_url))
     assert f"This server names {hostile_url} as its authorization server." in unescape(text)
-    assert copied(text, "issuer-line") == f'"issuer": "{hostile_url}"'
+    assert find_copied_text(text, "issuer-line") == f'"issuer": "{hostile_url}"'
     address = f"{local.url}/ui/auth/mcp/callback/{issuer_digest(hostile_url)}"
-    assert copied(text, "redirect-uri") == address
+    assert find_copied_text(text, "redirect-uri") == address
     async with aiohttp.ClientSession() as session, session.get(f"{hostile_url}/log") as response:
         assert await response.json() == []
 
@@ -259,20 +262,22 @@ async def test_a_confirmed_file_server_shows_the_redirect_address_alone(
     issuer = honest.issuers["as1"]
     local, text = await file_contents(open_site, entry(honest.url, issuer=issuer))
     assert "issuer-line" not in text
-    assert copied(text, "redirect-uri") == f"{local.url}/ui/auth/mcp/callback/{issuer_digest(issuer)}"
+    assert (
+        find_copied_text(text, "redirect-uri") == f"{local.url}/ui/auth/mcp/callback/{issuer_digest(issuer)}"
+    )
 
 
 async def test_a_file_server_that_signs_in_by_itself_has_no_redirect_address(
     open_site: Opening, honest: Honest
 ) -> None:
     _, text = await file_contents(open_site, entry(honest.url, grant="client_credentials"))
-    assert copied(text, "issuer-line") == f'"issuer": "{honest.issuers["as1"]}"'
+    assert find_copied_text(text, "issuer-line") == f'"issuer": "{honest.issuers["as1"]}"'
     assert "redirect-uri" not in text
     assert not [each for each in await honest.log() if each["what"] == "token"]
 
 
-def copied(text: str, name: str) -> str:
+def find_copied_text(text: str, name: str) -> str:
     """Return what the copy button beside a field copies."""
-    found = re.search(rf'<input id="{name}"[^>]* value="([^"]*)"[^>]*><button[^>]* data-copy', text)
-    assert found is not None, text
-    return unescape(found[1])
+    match = re.search(rf'<input id="{name}"[^>]* value="([^"]*)"[^>]*><button[^>]* data-copy', text)
+    assert match is not None, text
+    return unescape(match[1])

@@ -61,12 +61,12 @@ class MixUpSite:
     async def mislead(self, url: str, **changes: str) -> None:
         """Let the hostile server imitate an authorization request of the honest one's client."""
         names = ("client_id", "redirect_uri", "scope", "resource")
-        known = {
+        metadata = {
             "authorization_endpoint": f"{self.issuer}/auth",
             "token_endpoint": f"{self.issuer}/token",
             "query": {name: URL(url).query[name] for name in names} | changes,
         }
-        await self.control(known)
+        await self.control(metadata)
 
     async def control(self, settings: dict[str, Any]) -> None:
         async with (
@@ -126,13 +126,13 @@ async def test_the_code_of_an_honest_authorization_server_is_not_sent_to_a_hosti
 async def test_the_code_of_an_honest_client_at_the_shared_address_is_not_sent_either(site: MixUpSite) -> None:
     """A registration of an earlier version stays known to the honest server."""
     url = await site.begin(site.honest)
-    shared = str(URL(url).query["redirect_uri"]).rpartition("/")[0]
+    redirect_base = str(URL(url).query["redirect_uri"]).rpartition("/")[0]
     async with (
         aiohttp.ClientSession() as session,
-        session.post(f"{site.issuer}/reg", json=registration(shared)) as response,
+        session.post(f"{site.issuer}/reg", json=registration(redirect_base)) as response,
     ):
         client_id = (await response.json())["client_id"]
-    await site.mislead(url, client_id=client_id, redirect_uri=shared)
+    await site.mislead(url, client_id=client_id, redirect_uri=redirect_base)
     page = await site.ann.browser.get(await site.agree(await site.begin(site.hostile)))
     assert page.status == 400
     assert await site.stolen() == []
@@ -166,12 +166,12 @@ async def test_a_document_presented_at_an_honest_authorization_server_gets_no_co
     await site.control({"metadata": metadata})
     url = await site.begin(site.hostile)
     digest = issuer_digest(site.hostile_url)
-    published = await site.ann.browser.get(f"/oauth/client/{digest}.json")
+    response = await site.ann.browser.get(f"/oauth/client/{digest}.json")
     if not promised:
         # Then the hostile issuer has no document that it could present.
-        assert published.status == 404
+        assert response.status == 404
         return
-    assert published.json["redirect_uris"] == [URL(url).query["redirect_uri"]]
+    assert response.json["redirect_uris"] == [URL(url).query["redirect_uri"]]
     back = URL(URL(url).query["redirect_uri"]).update_query(code="honest", state=URL(url).query["state"])
     page = await site.ann.browser.get(back.raw_path_qs)
     assert page.status == 400

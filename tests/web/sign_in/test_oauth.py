@@ -49,8 +49,8 @@ class OAuthTeam:
         )
 
     async def state(self, instance: Instance) -> InstanceState:
-        found, _ = await self.local.services.registry.get_instance(instance.user_id, instance.id)
-        return found.state
+        stored_instance, _ = await self.local.services.registry.get_instance(instance.user_id, instance.id)
+        return stored_instance.state
 
     async def kept(self, instance: Instance) -> bool:
         return await self.local.services.database.auth.get_grant(instance.grant_key) is not None
@@ -89,9 +89,9 @@ class OAuthTeam:
         ):
             assert response.status == 200
 
-    async def log(self, what: str) -> list[Any]:
+    async def log(self, kind: str) -> list[Any]:
         async with aiohttp.ClientSession() as session, session.get(f"{self.program}/log") as response:
-            return [entry for entry in await response.json() if entry["what"] == what]
+            return [entry for entry in await response.json() if entry["what"] == kind]
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ async def oauth_team(open_site: Opening, start_program: ProgramStarter, no_proxi
 # It works.
 
 
-async def test_somebody_goes_to_their_provider_and_comes_back_ready(oauth_team: OAuthTeam) -> None:
+async def test_a_user_signs_in_at_the_provider_and_the_instance_is_ready(oauth_team: OAuthTeam) -> None:
     instance = await oauth_team.instance()
     url = await oauth_team.begin(instance)
     async with aiohttp.ClientSession() as session, session.get(f"{oauth_team.program}/control") as response:
@@ -119,10 +119,10 @@ async def test_somebody_goes_to_their_provider_and_comes_back_ready(oauth_team: 
     both = f"{oauth_team.ann.browser.headers['Cookie']}; {cookie}"
     page = await oauth_team.ann.browser.get("/ui/mcp", headers={"Cookie": both})
     assert "is connected" in page.text
-    called = await oauth_team.ann.token.post(
+    called_response = await oauth_team.ann.token.post(
         f"/api/v1/tools/mcp_{instance.slug}__whoami/call", {"arguments": {}}
     )
-    assert (called.status, called.json["text"]) == (200, "somebody")
+    assert (called_response.status, called_response.json["text"]) == (200, "somebody")
 
 
 async def test_the_page_names_where_it_leads_and_lets_nothing_else_in(oauth_team: OAuthTeam) -> None:
@@ -148,8 +148,8 @@ async def test_the_audit_log_tells_of_it_without_secrets(oauth_team: OAuthTeam) 
     entries = await oauth_team.local.services.database.audit.entries(
         before=None, limit=20, action=None, actor=None
     )
-    told = {entry.action: entry for entry in entries}
-    assert {"instance.connect", "instance.sign_in", "instance.sign_in_failed"} <= set(told)
+    entries_by_action = {entry.action: entry for entry in entries}
+    assert {"instance.connect", "instance.sign_in", "instance.sign_in_failed"} <= set(entries_by_action)
     assert URL(path).query["code"] not in str(entries)
 
 
@@ -159,11 +159,11 @@ async def test_the_audit_log_tells_of_it_without_secrets(oauth_team: OAuthTeam) 
 def problem(page: Any, *words: str) -> str:
     """What a problem page says, where it is one."""
     assert page.headers["content-type"].startswith("text/html")
-    said = unescape(re.sub(r"<[^>]+>", " ", page.text))
+    page_text = unescape(re.sub(r"<[^>]+>", " ", page.text))
     for each in (*words, "Nothing was changed"):
-        assert each in said, said
+        assert each in page_text, page_text
     assert 'href="/ui/mcp"' in page.text
-    return said
+    return page_text
 
 
 async def test_the_provider_says_no(oauth_team: OAuthTeam) -> None:
@@ -228,7 +228,7 @@ async def test_another_browser_of_the_same_person_comes_back(oauth_team: OAuthTe
     assert not await oauth_team.kept(instance)
 
 
-async def test_nobody_is_signed_in(oauth_team: OAuthTeam) -> None:
+async def test_a_failed_sign_in_stores_nothing(oauth_team: OAuthTeam) -> None:
     path = await oauth_team.agree(await oauth_team.begin(await oauth_team.instance()))
     answer = await oauth_team.local.client().get(path)
     assert answer.status == 303
@@ -356,7 +356,7 @@ async def test_each_issuer_has_a_document_once_a_sign_in_was_begun_there(open_si
     assert answer.json["token_endpoint_auth_method"] == "none"
 
 
-async def test_the_document_of_earlier_versions_stays_for_refreshes_and_signs_nobody_in(
+async def test_the_document_of_earlier_versions_stays_for_refreshes_but_begins_no_sign_in(
     open_site: Opening,
 ) -> None:
     local = await open_site({}, public_url="https://yard.example/")
@@ -366,7 +366,7 @@ async def test_the_document_of_earlier_versions_stays_for_refreshes_and_signs_no
 
 
 @pytest.mark.parametrize("settings", [{}, {"public_url": "http://yard.example"}])
-async def test_without_a_public_address_there_is_no_document(
+async def test_without_a_public_address_the_client_metadata_document_is_missing(
     open_site: Opening, settings: dict[str, str]
 ) -> None:
     local = await open_site({}, **settings)

@@ -34,8 +34,8 @@ class PasswordResetTeam:
         return [f"instance:{self.instances['oauth']}", f"user:{self.ann.user.id}:files"]
 
     async def instance(self, kind: str) -> Instance:
-        found = await self.local.services.registry.get_instance(self.ann.user.id, self.instances[kind])
-        return found[0]
+        instance = await self.local.services.registry.get_instance(self.ann.user.id, self.instances[kind])
+        return instance[0]
 
     async def grants(self) -> int:
         return len(await self.local.services.database.auth.get_grants(self.keys))
@@ -62,7 +62,7 @@ def _grant() -> OAuthGrant:
 @pytest.fixture
 async def two(password_site: InProcessApp) -> PasswordResetTeam:
     root, ann = await password_site.person("root", "admin"), await password_site.person("ann")
-    made: dict[str, str] = {}
+    credentials: dict[str, str] = {}
     for kind, auth in (
         ("header", {"kind": "header", "key": "X-Key"}),
         ("oauth", {"kind": "oauth", "client_id": "us"}),
@@ -71,12 +71,12 @@ async def two(password_site: InProcessApp) -> PasswordResetTeam:
         body = {"name": kind, "url": "http://127.0.0.1:9/mcp", "private_addresses": True, "choices": [auth]}
         server = await root.token.post("/api/v1/servers", body)
         assert server.status == 201, server.text
-        given = {"server_id": server.json["id"], "slug": kind}
+        instance_draft = {"server_id": server.json["id"], "slug": kind}
         more = {"value": VALUE} if kind == "header" else {}
-        instance = await ann.token.post("/api/v1/instances", given | more)
+        instance = await ann.token.post("/api/v1/instances", instance_draft | more)
         assert instance.status == 201, instance.text
-        made[kind] = instance.json["id"]
-    here = PasswordResetTeam(password_site, root, ann, made)
+        credentials[kind] = instance.json["id"]
+    here = PasswordResetTeam(password_site, root, ann, credentials)
     for key in here.keys:
         await password_site.services.database.auth.put_grant(key, _grant())
     return here
@@ -102,18 +102,18 @@ async def _use(two: PasswordResetTeam, link: str, **form: str) -> tuple[HttpClie
 
 
 def _cookie(answer: HttpReply) -> str:
-    sent = answer.headers.getall("Set-Cookie")  # type: ignore[attr-defined]
-    (found,) = (each.partition(";")[0] for each in sent if each.startswith("toolyard="))
-    return found
+    set_cookies = answer.headers.getall("Set-Cookie")  # type: ignore[attr-defined]
+    (session_cookie,) = (each.partition(";")[0] for each in set_cookies if each.startswith("toolyard="))
+    return session_cookie
 
 
 def _csrf(answer: HttpReply) -> str:
-    found = re.search(r'name="csrf" value="([^"]+)"', answer.text)
-    assert found is not None
-    return found[1]
+    match = re.search(r'name="csrf" value="([^"]+)"', answer.text)
+    assert match is not None
+    return match[1]
 
 
-async def test_who_sets_a_password_by_a_link_gets_none_of_the_persons_credentials(
+async def test_a_password_reset_returns_none_of_the_users_credentials(
     two: PasswordResetTeam,
 ) -> None:
     assert await two.grants() == 2
@@ -141,11 +141,11 @@ async def test_a_form_with_an_error_keeps_the_choice_about_tokens(two: PasswordR
     link = await _link(two)
     first = await two.local.client().get(link)
     browser = two.local.client(Cookie=_cookie(first), Origin=two.local.url)
-    for choice, checked in (("yes", True), ("", False)):
+    for choice, checkbox in (("yes", True), ("", False)):
         form = {"password": NEW, "again": "x", "csrf": _csrf(first), "revoke_tokens": choice}
         answer = await browser.post(link, data=form)
         assert answer.status == 422
-        assert ('name="revoke_tokens" value="yes" checked' in answer.text) is checked
+        assert ('name="revoke_tokens" value="yes" checked' in answer.text) is checkbox
 
 
 async def test_the_person_is_told_of_the_link_and_of_its_use_until_they_dismiss_it(
@@ -153,15 +153,15 @@ async def test_the_person_is_told_of_the_link_and_of_its_use_until_they_dismiss_
 ) -> None:
     assert "link" not in (await two.ann.browser.get("/ui/account")).text.partition("<main")[2]
     link = await _link(two)
-    told = (await two.ann.browser.get("/ui/account")).text
-    assert "A link that can reset your password was created by root." in told
+    text = (await two.ann.browser.get("/ui/account")).text
+    assert "A link that can reset your password was created by root." in text
     browser, _ = await _use(two, link)
     for path in ("/ui/", "/ui/account"):
         page = await browser.get(path)
         assert "Your password was reset with a link" in page.text
         assert "created by root" in page.text
-    dismissed = await browser.post("/ui/account/notice", data={"csrf": _csrf(page), "next": "/ui/account"})
-    assert (dismissed.status, dismissed.headers["Location"]) == (303, "/ui/account")
+    response = await browser.post("/ui/account/notice", data={"csrf": _csrf(page), "next": "/ui/account"})
+    assert (response.status, response.headers["Location"]) == (303, "/ui/account")
     assert "reset with a link" not in (await browser.get("/ui/account")).text
     actions: dict[str, Any] = {}
     async with asyncio.timeout(30):
@@ -173,8 +173,8 @@ async def test_the_person_is_told_of_the_link_and_of_its_use_until_they_dismiss_
     assert actions["invite.accept"]["details"]["link_made_by"] == "root"
 
 
-async def test_somebody_new_is_told_nothing(two: PasswordResetTeam) -> None:
-    made = await two.root.token.post("/api/v1/users", {"name": "new"})
-    browser, page = await _use(two, made.json["invite"]["url"].removeprefix(two.local.url))
+async def test_a_new_user_gets_no_notice(two: PasswordResetTeam) -> None:
+    response = await two.root.token.post("/api/v1/users", {"name": "new"})
+    browser, page = await _use(two, response.json["invite"]["url"].removeprefix(two.local.url))
     assert "revoke" not in page.text
     assert "reset with a link" not in (await browser.get("/ui/account")).text
