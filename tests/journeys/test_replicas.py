@@ -237,10 +237,10 @@ TINY = ROOT / "tests/servers/tiny_server.py"
 
 # Without word of it, this replica would believe a token for an hour after it was revoked.
 CREDULOUS = """
-import toolyard.web.gateway_mount
 from toolyard.cli import main
-assert toolyard.web.gateway_mount._ADMISSION_CACHE_SECONDS == 1.0
-toolyard.web.gateway_mount._ADMISSION_CACHE_SECONDS = 3_600.0
+from toolyard.web.app import AppTimeouts, make_app
+assert make_app.__defaults__ == (AppTimeouts(admission=1.0),)
+make_app.__defaults__ = (AppTimeouts(admission=3_600.0),)
 main()
 """
 

@@ -18,7 +18,6 @@ from tests.loop_watch import LoopWatch
 from tests.web.scriptless_browser import ScriptlessBrowser
 
 from toolyard.agents.chat import turn
-from toolyard.agents.chat.tool_set import ToolSet
 from toolyard.catalog.lock import registry_lock
 from toolyard.clients.call_path import CallPath
 from toolyard.clients.tool_directory import ToolDirectory
@@ -32,11 +31,9 @@ from toolyard.types.account import LOCAL_PRINCIPAL
 from toolyard.types.agent import Agent
 from toolyard.types.server import HttpSpec, Server
 from toolyard.web import approval_review, routes
-from toolyard.web.api import agents as api_agents
+from toolyard.web.api import base as api_base
 from toolyard.web.api import chat_stream
-from toolyard.web.api import chats as api_chats
 from toolyard.web.api import servers as api_servers
-from toolyard.web.api import tools as api_tools
 from toolyard.web.gateway_mount import GatewayMount
 from toolyard.web.servers import previews, tool_acceptance
 from toolyard.web.ui.components import responses
@@ -122,8 +119,7 @@ async def test_thousands_of_tools_are_encoded_a_few_at_a_time(
     client = local.client()
     chat = (await client.post("/api/v1/chats", {})).json["id"]
     encoded_by_turn: Counter[int] = Counter()
-    owners: dict[str, Any] = {"gateway": gateway, "api": api_tools, "agent": api_agents, "chat": api_chats}
-    owner = owners[interface]
+    owner: Any = gateway if interface == "gateway" else api_base
     real = owner.encode_fragment
     async with LoopWatch() as watch:
 
@@ -358,7 +354,7 @@ async def test_rows_of_thousands_of_tools_are_built_a_few_at_a_time(
             monkeypatch.setattr(owner, name, call)
 
         count_calls(CallPath, "explain")
-        count_calls(ToolSet, "find_visible")
+        count_calls(CallPath, "find_visible_tool")
         for path in ("/ui/admin/mcp/files/one/contents", "/ui/agents/all/tools", f"/ui/chat/{chat}/tools"):
             assert (await client.get(path)).status == 200
     assert counts.total() >= 3 * 4_000
