@@ -54,7 +54,7 @@ class AuditRecorder:
             return
         agent = caller.agent.id if caller.agent is not None else None
         details = {"name": name, "agent": agent}
-        await self._log.require(
+        await self._log.write_before_action(
             self._create_call_entry("tool.call.start", caller.principal.id, tool, "", details)
         )
 

@@ -177,11 +177,11 @@ class _Decoder:
             elif kind == _PUNCTUATION:
                 self._take_punctuation(token[_PUNCTUATION])
             elif kind == _PLAIN_STRING:
-                self._take_text(str(token[_PLAIN_STRING], "utf-8"))
+                self._consume_text(str(token[_PLAIN_STRING], "utf-8"))
             elif kind == _NUMBER:
                 self._add_value(_parse_number(token))
             elif kind == _ESCAPED_STRING:
-                self._take_text(_decode_text(token[_ESCAPED_STRING]))
+                self._consume_text(_decode_text(token[_ESCAPED_STRING]))
             else:
                 self._add_value(_LITERAL_VALUES[token[_LITERAL]])
             at = end
@@ -211,7 +211,7 @@ class _Decoder:
         # Only a string may be longer than a window: structure is single bytes, and a number that long is
         # refused.
         text, end = yield from self._decode_long_text(start + 1)
-        self._take_text(text)
+        self._consume_text(text)
         return end - start
 
     def _decode_long_text(self, start: int) -> Generator[None, None, tuple[str, int]]:
@@ -248,7 +248,7 @@ class _Decoder:
                 return "".join(pieces), start + 1
             yield
 
-    def _take_text(self, text: str) -> None:
+    def _consume_text(self, text: str) -> None:
         if self._expected & _NAME:
             self._count_values(1)
             self._name = text

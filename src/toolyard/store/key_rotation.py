@@ -33,7 +33,9 @@ __all__ = ["ENCRYPTED_COLUMNS", "KeyRotation", "KeyRotationResult"]
 _BATCH_ROWS = 500
 
 
-def _record_secrets(record: type[Any], table: Table) -> list[tuple[Column[Any], tuple[Column[Any], ...]]]:
+def _list_secret_columns(
+    record: type[Any], table: Table
+) -> list[tuple[Column[Any], tuple[Column[Any], ...]]]:
     keys = tuple(table.primary_key)
     return [(table.c[each.name], keys) for each in record_fields(record) if each.spec.secret]
 
@@ -43,9 +45,9 @@ ENCRYPTED_COLUMNS: tuple[tuple[Column[Any], tuple[Column[Any], ...]], ...] = (
     (auth_pending.c.body, (auth_pending.c.digest,)),
     (auth_clients.c.body, (auth_clients.c.digest,)),
     (auth_grants.c.body, (auth_grants.c.digest,)),
-    *_record_secrets(AuthChoice, auth_choices),
-    *_record_secrets(Instance, instances),
-    *_record_secrets(StoredModel, models),
+    *_list_secret_columns(AuthChoice, auth_choices),
+    *_list_secret_columns(Instance, instances),
+    *_list_secret_columns(StoredModel, models),
 )
 """Encrypted columns, each with the key columns of its table. Their names and values form the associated data.
 Messages between replicas are not included, since they last for seconds."""

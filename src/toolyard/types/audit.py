@@ -10,7 +10,7 @@ from typing import Any
 from toolyard.types.server import NATIVE_SERVER_ID
 from toolyard.types.tool import JsonObject
 
-__all__ = ["AuditEntry", "ToolUsage", "UsageGroup", "UsageSums", "server_of_tool"]
+__all__ = ["AuditEntry", "ToolUsage", "UsageGroup", "UsageTotals", "server_of_tool"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class ToolUsage:
 
 
 @dataclass(frozen=True, slots=True)
-class UsageSums:
+class UsageTotals:
     """Sums of one group. ``key`` is a date like ``2026-01-31``, or an id; it is empty for calls without an
     agent."""
 

@@ -10,7 +10,7 @@ import pytest
 from tests.store.sql.test_migrations import code_of_revision, insert_old_entries, open_database
 
 from toolyard.store import Database
-from toolyard.types.audit import AuditEntry, ToolUsage, UsageGroup, UsageSums, server_of_tool
+from toolyard.types.audit import AuditEntry, ToolUsage, UsageGroup, UsageTotals, server_of_tool
 
 MIDDAY = datetime(2026, 3, 10, 12, tzinfo=UTC)
 TODAY = MIDDAY.date()
@@ -35,7 +35,7 @@ def make_request(actor: str = "ann", **details: Any) -> AuditEntry:
 
 async def read(
     database: Database, group: UsageGroup, *, days: int = 30, person: str | None = None
-) -> dict[str, UsageSums]:
+) -> dict[str, UsageTotals]:
     sums = await database.usage.sum_by(group, TODAY - timedelta(days - 1), TODAY, person=person)
     return {each.key: each for each in sums}
 
@@ -55,7 +55,7 @@ async def test_calls_are_summed_by_day_person_server_tool_and_agent(database: Da
         ("2026-03-10", 4, 1),
     ]
     assert await read(database, UsageGroup.TOOL, person="ann") == {
-        "github/search": UsageSums("github/search", calls=3, failures=1, seconds=3.5, slowest_seconds=2.5)
+        "github/search": UsageTotals("github/search", calls=3, failures=1, seconds=3.5, slowest_seconds=2.5)
     }
     servers = await read(database, UsageGroup.SERVER)
     assert {key: each.calls for key, each in servers.items()} == {"github": 3, "@bob/gh": 1, "@native": 1}
@@ -71,7 +71,7 @@ async def test_tokens_and_cost_of_models_are_summed(database: Database) -> None:
     await database.audit.write(make_request(input_tokens=100, output_tokens=20, cost=0.25))
     await database.audit.write(make_request(input_tokens=10, output_tokens=2, cost=None, agent="helper"))
     (model,) = (await read(database, UsageGroup.MODEL)).values()
-    assert model == UsageSums("openai:gpt", requests=2, input_tokens=110, output_tokens=22, cost=0.25)
+    assert model == UsageTotals("openai:gpt", requests=2, input_tokens=110, output_tokens=22, cost=0.25)
     assert model.tokens == 132
     assert await read(database, UsageGroup.TOOL) == {}
 
@@ -116,7 +116,7 @@ async def test_whole_months_and_single_days_add_up(database: Database) -> None:
         assert everybody_calls(await read(database, UsageGroup.SERVER, days=days)) == days + 1
 
 
-def everybody_calls(sums: dict[str, UsageSums]) -> int:
+def everybody_calls(sums: dict[str, UsageTotals]) -> int:
     return sum(each.calls for each in sums.values())
 
 
@@ -145,7 +145,7 @@ async def test_sums_of_an_older_database_are_made_from_its_audit_log(
     database = await open_database(tmp_path, database_url)
     await database.audit.write(make_call())
     assert await read(database, UsageGroup.TOOL) == {
-        "github/search": UsageSums("github/search", calls=3, failures=1, seconds=1.5, slowest_seconds=0.5)
+        "github/search": UsageTotals("github/search", calls=3, failures=1, seconds=1.5, slowest_seconds=0.5)
     }
     await database.close()
 

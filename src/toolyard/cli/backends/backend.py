@@ -18,8 +18,8 @@ __all__ = [
     "Approve",
     "Backend",
     "CommandCall",
+    "EarlyServersReport",
     "OnCallProgress",
-    "PartialServers",
     "PartialTools",
     "SearchReport",
     "SearchRequest",
@@ -84,7 +84,7 @@ class ServersRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class PartialServers:
+class EarlyServersReport:
     """The servers that are done while others are still connecting."""
 
     servers: list[ServerSummary]
@@ -145,7 +145,7 @@ class Backend(Protocol):
         ...
 
     async def list_servers(
-        self, request: ServersRequest, on_early: Callable[[PartialServers], None] | None = None
+        self, request: ServersRequest, on_early: Callable[[EarlyServersReport], None] | None = None
     ) -> ServersReport:
         """Return the states of the servers. ``on_early`` gets those that are done if others take long."""
         ...

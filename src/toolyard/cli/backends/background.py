@@ -18,8 +18,8 @@ from toolyard.cli.backends.backend import (
     Approve,
     Backend,
     CommandCall,
+    EarlyServersReport,
     OnCallProgress,
-    PartialServers,
     PartialTools,
     SearchReport,
     SearchRequest,
@@ -90,7 +90,7 @@ class BackgroundBackend:
         return await self._list("list_tools", request, on_early)
 
     async def list_servers(
-        self, request: ServersRequest, on_early: Callable[[PartialServers], None] | None = None
+        self, request: ServersRequest, on_early: Callable[[EarlyServersReport], None] | None = None
     ) -> ServersReport:
         """Return the states of the servers, as ``LocalBackend`` does."""
         return await self._list("list_servers", request, on_early)

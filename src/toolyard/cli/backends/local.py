@@ -14,8 +14,8 @@ from toolyard.catalog.exposed_names import NameAssigner, NameTemplates
 from toolyard.cli.backends.backend import (
     Approve,
     CommandCall,
+    EarlyServersReport,
     OnCallProgress,
-    PartialServers,
     PartialTools,
     SearchReport,
     SearchRequest,
@@ -177,7 +177,7 @@ class LocalBackend:
     # Servers.
 
     async def list_servers(
-        self, request: ServersRequest, on_early: Callable[[PartialServers], None] | None = None
+        self, request: ServersRequest, on_early: Callable[[EarlyServersReport], None] | None = None
     ) -> ServersReport:
         """Connect to all enabled servers at once, list their tools, and return the state of each."""
         yard = self._yard
@@ -190,7 +190,9 @@ class LocalBackend:
                         await yard.search("")  # Loads the listings that have come so far.
                         catalogues, known = yard.known().catalogues, self._summarize_servers(request.connects)
                         done = [each for each in known if _is_done(each, catalogues.get(each.server))]
-                        on_early(PartialServers(done, [each.server for each in known if each not in done]))
+                        on_early(
+                            EarlyServersReport(done, [each.server for each in known if each not in done])
+                        )
                 await listing
             finally:
                 listing.cancel()

@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import Any, cast
 
 from toolyard.cli.backends.backend import (
-    PartialServers,
+    EarlyServersReport,
     PartialTools,
     SearchReport,
     ServersReport,
@@ -93,7 +93,7 @@ _REPORT_TYPES: dict[str, type[Any]] = {
     "SearchReport": SearchReport,
     "ServersReport": ServersReport,
     "EarlyTools": PartialTools,
-    "EarlyServers": PartialServers,
+    "EarlyServers": EarlyServersReport,
     "ServerSummary": ServerSummary,
     "Result": Result,
 }

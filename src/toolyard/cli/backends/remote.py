@@ -10,8 +10,8 @@ from typing import Any
 from toolyard.cli.backends.backend import (
     Approve,
     CommandCall,
+    EarlyServersReport,
     OnCallProgress,
-    PartialServers,
     PartialTools,
     SearchReport,
     SearchRequest,
@@ -76,7 +76,7 @@ class RemoteBackend:
         )
 
     async def list_servers(
-        self, request: ServersRequest, on_early: Callable[[PartialServers], None] | None = None
+        self, request: ServersRequest, on_early: Callable[[EarlyServersReport], None] | None = None
     ) -> ServersReport:
         """Return the states of the remote's servers and of the caller's instances."""
         listed: dict[str, Any] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from toolyard.cli.backends.backend import PartialServers, ServersRequest
+from toolyard.cli.backends.backend import EarlyServersReport, ServersRequest
 from toolyard.cli.backends.selection import open_backend
 from toolyard.cli.invocation import Options, RemoteCommand, Usage, run_async
 from toolyard.cli.output.console import print_json, show_notices
@@ -34,7 +34,7 @@ async def _list_servers(options: Options, request: ServersRequest, *, fail: bool
     async with open_backend(options, offline=not request.connects) as backend:
         async with ProgressIndicator("connecting", quiet=options.json) as progress:
 
-            def show_early(known: PartialServers) -> None:
+            def show_early(known: EarlyServersReport) -> None:
                 early.update(line.server for line in known.servers)
                 progress.stop()
                 show_servers(known.servers)

@@ -84,7 +84,7 @@ class SqlAuditLog:
                 " write",
             )
 
-    async def require(self, entry: AuditEntry) -> None:
+    async def write_before_action(self, entry: AuditEntry) -> None:
         """Write an entry before the action that it records. Raises AuditUnavailable."""
         try:
             await self.write(entry)

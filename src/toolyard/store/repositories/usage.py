@@ -19,7 +19,7 @@ from toolyard.store.sql.dialects import build_insert
 from toolyard.store.sql.executor import Repository
 from toolyard.store.sql.stored_values import MAX_INDEXED_CHARACTERS, clean_text, compute_digest
 from toolyard.store.sql.tables import usage, usage_totals
-from toolyard.types.audit import AuditEntry, ToolUsage, UsageGroup, UsageSums, server_of_tool
+from toolyard.types.audit import AuditEntry, ToolUsage, UsageGroup, UsageTotals, server_of_tool
 
 __all__ = ["MODEL_REQUEST_ACTION", "TOOL_CALL_ACTION", "SqlUsage", "add_usage"]
 
@@ -27,7 +27,7 @@ TOOL_CALL_ACTION = "tool.call"
 MODEL_REQUEST_ACTION = "model.request"
 
 _LABEL_NAMES = ("day", "person", "server", "tool", "agent", "model")
-_SUM_NAMES = [each.name for each in fields(UsageSums) if each.name != "key"]
+_SUM_NAMES = [each.name for each in fields(UsageTotals) if each.name != "key"]
 _NAMED_GROUPS = (UsageGroup.SERVER, UsageGroup.TOOL, UsageGroup.MODEL)
 """Groups without a row for calls, or requests, that they are not about."""
 _MAX_TEXT_CHARACTERS = 2_000
@@ -39,7 +39,7 @@ class SqlUsage(Repository):
 
     async def sum_by(
         self, group: UsageGroup, first_day: date, last_day: date, *, person: str | None = None
-    ) -> Sequence[UsageSums]:
+    ) -> Sequence[UsageTotals]:
         """Return the sums of a period, of one person or of everybody.
 
         Days are in order; other groups start with the one that has most calls and requests. Tools and
@@ -47,7 +47,9 @@ class SqlUsage(Repository):
         """
         query = _select_sums(group, first_day, last_day, person)
         # PostgreSQL returns sums of integers as decimals.
-        return await self._executor.fetch_all(query, lambda row: UsageSums(row[0], *map(_as_number, row[1:])))
+        return await self._executor.fetch_all(
+            query, lambda row: UsageTotals(row[0], *map(_as_number, row[1:]))
+        )
 
     async def count_calls(self, since: float, *, person: str | None = None) -> ToolUsage:
         """Return the calls of each tool since the day of a time, of one person or of everybody."""

@@ -11,7 +11,7 @@ from fastapi import Depends, Request, Response
 
 from toolyard.agents.chat.title_writer import TITLE_AGENT
 from toolyard.types.account import User
-from toolyard.types.audit import UsageGroup, UsageSums, server_of_tool
+from toolyard.types.audit import UsageGroup, UsageTotals, server_of_tool
 from toolyard.types.tool import Definition
 from toolyard.web import service_dependencies as deps
 from toolyard.web.routes import Routes
@@ -101,7 +101,7 @@ class UsageTable:
     title: str
     heading: str
     """Heading of the first column."""
-    rows: Sequence[tuple[str, UsageSums]]
+    rows: Sequence[tuple[str, UsageTotals]]
     more: int
     """Number of rows beyond those."""
     shows_calls: bool = True
@@ -224,17 +224,17 @@ async def show_usage(
     return await pages.render(person or None, await accounts.list_users())
 
 
-def _list_days(by_day: Sequence[UsageSums], first_day: date, days: int) -> list[tuple[str, UsageSums]]:
+def _list_days(by_day: Sequence[UsageTotals], first_day: date, days: int) -> list[tuple[str, UsageTotals]]:
     """Return all days of the period with their sums, also days without any."""
     sums = {each.key: each for each in by_day}
     names = [(first_day + timedelta(index)).isoformat() for index in range(days)]
-    return [(day, sums.get(day) or UsageSums("")) for day in names]
+    return [(day, sums.get(day) or UsageTotals("")) for day in names]
 
 
 def _build_table(
     title: str,
     heading: str,
-    sums: Sequence[UsageSums],
+    sums: Sequence[UsageTotals],
     name_key: Callable[[str], str],
     *,
     calls: bool = True,
@@ -244,8 +244,8 @@ def _build_table(
     return UsageTable(title, heading, rows, max(len(sums) - _MAX_TABLE_ROWS, 0), calls, tokens)
 
 
-def _add_up(sums: Sequence[UsageSums]) -> UsageSums:
-    return UsageSums(
+def _add_up(sums: Sequence[UsageTotals]) -> UsageTotals:
+    return UsageTotals(
         "",
         calls=sum(each.calls for each in sums),
         failures=sum(each.failures for each in sums),

@@ -75,7 +75,7 @@ class _ConnectPages:
         offers: Sequence[GatewayOffer],
         offer: GatewayOffer,
         *,
-        made: ApiToken | None = None,
+        new_token: ApiToken | None = None,
         secret: str | None = None,
         error: str = "",
     ) -> Response:
@@ -107,7 +107,7 @@ class _ConnectPages:
             mode=mode,
             needs_token=needs_token,
             this_program=shlex.join(program),
-            made=made,
+            made=new_token,
             secret=secret,
             error=error,
         )
@@ -150,12 +150,12 @@ async def make_token(
     client, offer = _resolve_client(form.text("client")), _find_offer(offers, form.text("offer"))
     name = snippets.CLIENT_FORMATS[client].title
     try:
-        made, secret = await people.create_token(me.user, name, offer.scope, people.token_lifetime)
+        token, secret = await people.create_token(me.user, name, offer.scope, people.token_lifetime)
     except Invalid as error:
         message = "; ".join(problem.message for problem in error.problems)
         return await pages.render(client, offers, offer, error=message)
-    await audit.record_change(me, "token.make", made.id, name=made.name)
-    return await pages.render(client, offers, offer, made=made, secret=secret)
+    await audit.record_change(me, "token.make", token.id, name=token.name)
+    return await pages.render(client, offers, offer, new_token=token, secret=secret)
 
 
 def build_program_words(config: CurrentConfig) -> tuple[str, ...]:

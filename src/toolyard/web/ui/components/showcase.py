@@ -80,7 +80,7 @@ _EXAMPLE_SCHEMA = {
 
 
 @router.get("/ui/dev/parts")
-async def show_showcase(request: Request, me: deps.CurrentUser) -> Response:
+async def show_components(request: Request, me: deps.CurrentUser) -> Response:
     """Show every part in every state."""
     now = time.time()
     frame = FragmentContext(EXAMPLE_CHAT_ID, me.csrf, fixed_media_url=responses.static_url("icon.svg"))
