@@ -86,7 +86,7 @@ class ServerState:
         origin = self.origins["rs" if self.settings["at_origin"] else name]
         return origin + self.settings["issuer_path"]
 
-    def note(self, name: str, kind: str, **facts: Any) -> None:
+    def note(self, name: str, kind: str, /, **facts: Any) -> None:
         self.log.append({"who": name, "what": kind, **facts})
 
 
