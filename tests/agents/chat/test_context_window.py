@@ -193,7 +193,7 @@ async def test_a_chat_that_is_too_long_goes_on_and_says_so_once(open_chats: Open
     last = await process.say(chat, 'call s_look {"text": "moon"}', "then", "results?")
     [note] = bodies_of_kind(last, Kind.NOTE)
     assert note["text"].startswith(
-        "this chat is longer than the model takes at once (2,000 tokens): its first "
+        "this chat is longer than the model takes at once (2,000 tokens): the first "
     )
     assert "context" in note["hint"]
     assert bodies_of_kind(last, Kind.MODEL_MESSAGE)[-1]["text"] == "look: moon"

@@ -170,6 +170,6 @@ async def test_an_upload_that_was_removed_takes_no_more_chunks(database: Databas
     store = database.chats.attachments
     id = await store.begin("local", "notes.txt")
     assert await store.delete_unsent("local", id)
-    with pytest.raises(AttachmentRefused, match="removed"):
+    with pytest.raises(AttachmentRefused, match="no longer available"):
         await store.add_chunk("local", id, 0, b"x")
     assert await count_rows(database) == (0, 0)
