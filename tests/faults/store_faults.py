@@ -175,6 +175,9 @@ async def restart_database(room: CaseContext) -> str:
             await writer.until(20)
             os.kill(server.get_pid(), signal.SIGQUIT)
             await writer.until(20, errors=1)
+            # The server removes it when it has ended, and cannot be started before.
+            while (server.pgdata / "postmaster.pid").exists():
+                await asyncio.sleep(0.05)
             await asyncio.to_thread(server.start)
             await writer.until(len(writer.kept) + 20)
         await check(room.folder, writer.kept, server.get_uri())
