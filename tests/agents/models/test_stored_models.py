@@ -100,7 +100,7 @@ async def test_a_provider_of_a_later_version_is_listed_and_not_used(make: Make) 
     await models.set_stored([StoredModel("a", "later", "x"), StoredModel("b", "ollama", "y")])
     assert ids(models) == ["b"]
     assert [each.problem for each in models.list_all()] == [
-        "the provider 'later' is not known to this version",
+        "the provider 'later' is not known to this version of Toolyard",
         None,
     ]
     for use in (models.test("a"), ask(models, "x", model_name="a")):
