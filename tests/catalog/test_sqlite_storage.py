@@ -107,10 +107,14 @@ async def test_making_it_touches_no_file(path: Path) -> None:
     assert not path.parent.exists()
 
 
-async def test_it_opens_again_after_it_was_closed(storage: SqliteListingStorage) -> None:
+async def test_a_closed_storage_does_not_open_its_file_again(
+    path: Path, storage: SqliteListingStorage
+) -> None:
     await storage.save(STORED_LISTING)
     await storage.close()
-    assert await storage.load([KEY]) == STORED_LISTING
+    assert await storage.load([KEY]) is None
+    await storage.save(replace(STORED_LISTING, fetched_at=STORED_LISTING.fetched_at + 1))
+    assert await load_listing(path) == STORED_LISTING
 
 
 async def test_unchanged_contents_are_not_written_again(path: Path, storage: SqliteListingStorage) -> None:
@@ -118,8 +122,10 @@ async def test_unchanged_contents_are_not_written_again(path: Path, storage: Sql
     await storage.save(large)
     await storage.close()
     size = path.stat().st_size
-    await storage.save(replace(large, fetched_at=STORED_LISTING.fetched_at + 1))
+    successor = SqliteListingStorage(path)
+    await successor.save(replace(large, fetched_at=STORED_LISTING.fetched_at + 1))
     assert path.with_name(f"{CATALOGUE_FILE_NAME}-wal").stat().st_size < size / 10
+    await successor.close()
 
 
 async def test_an_entry_of_a_clock_that_was_ahead_makes_room(storage: SqliteListingStorage) -> None:
@@ -180,8 +186,10 @@ async def test_a_file_that_goes_bad_while_in_use_is_set_aside(
     raw = bytearray(path.read_bytes())
     raw[4096:] = b"\xaa" * (len(raw) - 4096)
     path.write_bytes(raw)
-    await storage.save(STORED_LISTING)
-    assert await storage.load([KEY]) == STORED_LISTING
+    successor = SqliteListingStorage(path)
+    await successor.save(STORED_LISTING)
+    assert await successor.load([KEY]) == STORED_LISTING
+    await successor.close()
     assert "corrupt" in caplog.text
     assert path.with_name(f"{CATALOGUE_FILE_NAME}.broken").exists()
 
@@ -189,16 +197,19 @@ async def test_a_file_that_goes_bad_while_in_use_is_set_aside(
 async def test_accepted_definitions_survive_damage_to_the_listings(
     path: Path, storage: SqliteListingStorage, caplog: pytest.LogCaptureFixture
 ) -> None:
-    pins, key = SqlitePinEntryStorage(storage), PinKey("files", "its command")
-    assert await pins.save(key, PinEntry(pins=b"accepted", seen=b"seen", saved_at=5.0))
+    key = PinKey("files", "its command")
+    entry = PinEntry(pins=b"accepted", seen=b"seen", saved_at=5.0)
+    assert await SqlitePinEntryStorage(storage).save(key, entry)
     await storage.close()
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("DROP TABLE catalogue")
         connection.execute("CREATE TABLE catalogue (something TEXT)")
-    await storage.save(STORED_LISTING)
+    successor = SqliteListingStorage(path)
+    await successor.save(STORED_LISTING)
     assert "corrupt" in caplog.text
     assert "tool definitions were kept" in caplog.text
-    assert await pins.read([key]) == (PinEntry(1, b"accepted", b"seen", 5.0),)
+    assert await SqlitePinEntryStorage(successor).read([key]) == (PinEntry(1, b"accepted", b"seen", 5.0),)
+    await successor.close()
 
 
 async def test_pins_of_a_later_version_are_unavailable_for_that_reason(

@@ -74,12 +74,15 @@ class SqliteFile:
         self._connection: sqlite3.Connection | None = None
         self._identity: tuple[int, int] | None = None
         self._pending_tasks = BackgroundTasks()
+        self._is_closed = False
         self.is_newer = False
         """True once the file turned out to belong to a later version of Toolyard."""
 
     async def run(self, work: Callable[[sqlite3.Connection], _T]) -> _T | None:
-        """Run statements in a worker thread. Return None if the file cannot be used, or ``work`` raises
-        ValueError for its values."""
+        """Run statements in a worker thread. Return None if the file cannot be used or was closed, or if
+        ``work`` raises ValueError for its values."""
+        if self._is_closed:
+            return None
         # A thread cannot be cancelled: if the caller is cancelled, the statement still runs, and after
         # close() it would open the file again. As a separate, shielded task it can be awaited by close().
         return await asyncio.shield(
@@ -87,7 +90,10 @@ class SqliteFile:
         )
 
     async def close(self) -> None:
-        """Close the file after all pending statements have ended. A later use opens it again."""
+        """Close the file for good, after all pending statements have ended."""
+        # Before the first await: a call that loses its connection may look into the file once more, and would
+        # open it again.
+        self._is_closed = True
         await self._pending_tasks.wait()
         await asyncio.to_thread(self._close_in_thread)
 
