@@ -16,8 +16,7 @@ from pathlib import Path
 
 __all__ = ["run"]
 
-MAX_RERUN_TESTS = 10
-"""To be lowered to 2 after three full runs without a failure."""
+MAX_RERUN_TESTS = 2
 _TEST_FAILURE_CODE = 1
 """Exit code of pytest if all tests ran and some failed. Interruptions and its own errors have other codes."""
 
