@@ -149,12 +149,12 @@ async def test_a_wrong_secret_is_the_operators_business(
 
 @pytest.fixture
 async def forger() -> AsyncIterator[Any]:
-    created_hostile_oidc_provider = hostile_oidc_provider.HostileOidcProvider()
-    runner = web.ServerRunner(web.Server(created_hostile_oidc_provider.answer), shutdown_timeout=1)
+    provider = hostile_oidc_provider.HostileOidcProvider()
+    runner = web.ServerRunner(web.Server(provider.answer), shutdown_timeout=1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    created_hostile_oidc_provider.issuer = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    yield created_hostile_oidc_provider
+    provider.issuer = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    yield provider
     await runner.cleanup()
 
 

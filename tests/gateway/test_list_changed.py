@@ -186,8 +186,8 @@ async def test_a_client_hears_that_a_changed_tool_was_accepted(
     await server.start()
     here, other_replica = replicas
     ann = await here.person("ann", "admin")
-    made_here = await create_record(ann.token, "servers", {**DRAFT, "url": server.url})
-    await create_record(ann.token, "instances", {"server_id": made_here["id"], "slug": "work"})
+    new_server = await create_record(ann.token, "servers", {**DRAFT, "url": server.url})
+    await create_record(ann.token, "instances", {"server_id": new_server["id"], "slug": "work"})
     async with open_listener(http, f"{here.url}/mcp", ann.secret, "modern") as (client, stream):
         assert await tools(client) == {"mcp_work__look"}
         server.tools[0]["description"] = "Looks away."
@@ -196,7 +196,7 @@ async def test_a_client_hears_that_a_changed_tool_was_accepted(
         assert await tools(client) == set()
         lock = other_replica.services.core.locks.registry
         assert lock is not None
-        place = PinKey(made_here["id"])
+        place = PinKey(new_server["id"])
         (change,) = await lock.list_unaccepted_changes(place, "Tracker")
         await lock.accept(place, "Tracker", [change.key])
         await wait_for_list_changes(stream)

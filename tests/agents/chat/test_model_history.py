@@ -126,12 +126,12 @@ def check(messages: Sequence[ModelMessage]) -> None:
 
 @given(NEWS)
 def test_every_call_has_exactly_one_result_in_the_history(news: list[NewChatEvent]) -> None:
-    events, kept_bytes = number_events(news)
-    messages = messages_of(events, kept_bytes)
+    events, payloads = number_events(news)
+    messages = messages_of(events, payloads)
     check(messages)
     # A running turn is added to the earlier ones.
     last = events[-1].turn if events else 0
-    before = messages_of([e for e in events if e.turn != last], kept_bytes)
+    before = messages_of([e for e in events if e.turn != last], payloads)
     check(merge_messages(before, messages_of([e for e in events if e.turn == last], {})))
 
 
@@ -159,8 +159,8 @@ def test_a_turn_that_is_closed_lacks_nothing(news: list[NewChatEvent], why: Turn
 
 def test_tools_that_the_person_ran_are_not_told() -> None:
     run = NewChatEvent(Kind.RUN, {"name": "s_look", "arguments": {}})
-    events, kept_bytes = number_events([run, call("x"), failure_event("x", "no"), user("a")])
-    assert [part.content for m in messages_of(events, kept_bytes) for part in m.parts] == ["a"]
+    events, payloads = number_events([run, call("x"), failure_event("x", "no"), user("a")])
+    assert [part.content for m in messages_of(events, payloads) for part in m.parts] == ["a"]
 
 
 def picture(size: int = 3, mime: str = "image/png") -> Media:
@@ -175,7 +175,7 @@ def build_model_part(
 ) -> Any:
     """Return the part of a result that a model gets."""
     tool = {"id": "x", "name": name, "tool": f"toolyard/{name}", "arguments": {}}
-    events, kept_bytes = number_events(
+    events, payloads = number_events(
         [
             user("a"),
             build_model_event("", ToolCallPart(name, "{}", "x")),
@@ -183,7 +183,7 @@ def build_model_part(
             result_event("x", result, ok=ok, seconds=1.0),
         ]
     )
-    return messages_of(events, kept_bytes, senses)[-1].parts[0].content
+    return messages_of(events, payloads, senses)[-1].parts[0].content
 
 
 def test_a_result_becomes_parts_for_the_model() -> None:
@@ -229,13 +229,13 @@ def test_an_answer_comes_back_as_the_provider_wants_it() -> None:
     event = model_message_event(response, "step-1")
     assert event.body == {"text": "Look:", "reasoning": "hm", "model": "m-1", "calls": 1}
     assert ModelMessagesTypeAdapter.validate_json(event.payload) == [response]
-    events, kept_bytes = number_events([user("a"), event])
-    assert messages_of(events, kept_bytes)[1] == response
+    events, payloads = number_events([user("a"), event])
+    assert messages_of(events, payloads)[1] == response
     # For a text-only answer the text is enough.
     plain = ModelResponse([TextPart("a"), TextPart("b")])
-    events, kept_bytes = number_events([user("a"), model_message_event(plain, "step-1")])
-    assert kept_bytes == {}
-    assert messages_of(events, kept_bytes)[1].parts == [TextPart(plain.text or "")]
+    events, payloads = number_events([user("a"), model_message_event(plain, "step-1")])
+    assert payloads == {}
+    assert messages_of(events, payloads)[1].parts == [TextPart(plain.text or "")]
     assert build_usage(response, Decimal("0.5")) == ModelUsage(7, 3, 2, 0.5)
 
 
@@ -267,8 +267,8 @@ def test_answers_that_cannot_be_stored_are_made_fit() -> None:
 )
 def test_a_call_is_stored_with_any_arguments_of_a_server(arguments: Any) -> None:
     response = normalize_response(ModelResponse([ToolCallPart("t", arguments, "x")]), (), 9)
-    events, kept_bytes = number_events([user("a"), model_message_event(response, "p")])
-    [call] = messages_of(events, kept_bytes)[1].parts
+    events, payloads = number_events([user("a"), model_message_event(response, "p")])
+    [call] = messages_of(events, payloads)[1].parts
     assert (type(call), call.part_kind) == (ToolCallPart, "tool-call")
 
 
@@ -295,7 +295,7 @@ def test_a_result_that_is_short_is_kept_in_its_event_alone() -> None:
 
 
 def test_a_message_of_the_person_is_told_as_it_is() -> None:
-    events, kept_bytes = number_events([user("  a\n")])
-    [message] = messages_of(events, kept_bytes)
+    events, payloads = number_events([user("  a\n")])
+    [message] = messages_of(events, payloads)
     assert [type(part) for part in message.parts] == [UserPromptPart]
     assert message.parts[0].content == "  a\n"

@@ -203,16 +203,16 @@ async def test_a_file_that_is_removed_or_replaced_is_not_written_to_any_more(
     tmp_path: Path, fault: str
 ) -> None:
     database = await Database.open(tmp_path, url=None, secret_key=None)
-    file, kept_bytes = tmp_path / "toolyard.db", tmp_path / "kept.db"
+    file, backup = tmp_path / "toolyard.db", tmp_path / "kept.db"
     await database.ping()
-    file.rename(kept_bytes)
+    file.rename(backup)
     if fault == "replaced":
-        file.write_bytes(kept_bytes.read_bytes())
+        file.write_bytes(backup.read_bytes())
     for use in (database.ping(), database.config_pins.save(PinKey("server"), PinEntry(pins=b"lost"))):
         with pytest.raises(DatabaseUnavailable, match="removed or replaced") as exc_info:
             await use
         assert "restart" in str(exc_info.value.hint)
-    kept_bytes.replace(file)
+    backup.replace(file)
     await database.ping()
     assert await database.config_pins.save(PinKey("server"), PinEntry(pins=b"stored"))
     await database.close()

@@ -76,9 +76,9 @@ class AllowedMarkupParser(HTMLParser):
 
 def check(text: str) -> AllowedMarkupParser:
     html = str(render_markdown(text))
-    allowed_markup_parser = AllowedMarkupParser(html)
-    assert not UNSEEN.search(allowed_markup_parser.text), ascii(allowed_markup_parser.text)
-    return allowed_markup_parser
+    parser = AllowedMarkupParser(html)
+    assert not UNSEEN.search(parser.text), ascii(parser.text)
+    return parser
 
 
 # Nothing can do anything.

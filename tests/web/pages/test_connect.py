@@ -59,10 +59,10 @@ async def test_alone_no_token_is_needed_and_a_program_can_be_started(local_site:
 
 async def test_a_snippet_for_a_program_uses_our_own_settings(local_site: InProcessApp) -> None:
     page = await ScriptlessBrowser(local_site.client()).get("/ui/connect?client=cursor")
-    made_entry, folder = entry(page, "the entry for the local command"), local_site.services.data_dir
+    local_entry, folder = entry(page, "the entry for the local command"), local_site.services.data_dir
     places = ["--data-dir", str(folder), "--config", str(folder / "mcp.json")]
     program = [str(Path(sys.executable).with_name("toolyard"))]
-    assert [made_entry["command"], *made_entry["args"]] == [*program, *places, "stdio"]
+    assert [local_entry["command"], *local_entry["args"]] == [*program, *places, "stdio"]
     assert f"{' '.join([*program, *places])} connect cursor --write" in page.text
 
 
