@@ -20,8 +20,8 @@ from toolyard.gateway.incoming_request import ClientRequest, LegacySession
 from toolyard.protocol.eras import LEGACY, MODERN
 from toolyard.protocol.jsonrpc import RpcFailure
 from toolyard.types.account import Principal
-from toolyard.types.call import Caller, Surface, ToolCall, WriteTools
-from toolyard.types.server import Configuration, HttpSpec, Server, StdioSpec
+from toolyard.types.call import Caller, McpRequest, RequestClient, Surface, ToolCall, WriteTools
+from toolyard.types.server import Configuration, HttpSpec, Server, StdioSpec, Trust
 
 ODD = str(Path(__file__).parent / "passthrough_server.py")
 META = "io.modelcontextprotocol"
@@ -72,6 +72,7 @@ async def core(tmp_path: Path) -> AsyncIterator[Core]:
     port = runner.addresses[0][1]
     servers = [
         Server("new", HttpSpec(f"http://127.0.0.1:{port}/mcp")),
+        Server("wary", HttpSpec(f"http://127.0.0.1:{port}/mcp"), trust=Trust.UNTRUSTED),
         Server("old", StdioSpec(sys.executable, ("-I", "-S", ODD, "old"))),
         Server("common", StdioSpec(sys.executable, ("-I", "-S", ODD, "common")), shared=True),
     ]
@@ -133,6 +134,15 @@ async def test_a_server_gets_the_capabilities_of_clients(core: Core, server: str
     result = await core.call_path.call(ToolCall(f"{server}_told"), Caller(ANN.principal, chat="one"))
     assert json.loads(result.text) == (FORMS if once is None else once)
     await gateway.close()
+
+
+@pytest.mark.parametrize("key", [None, "session"])
+async def test_an_untrusted_server_gets_no_capabilities_of_clients(core: Core, key: str | None) -> None:
+    client = RequestClient(key, "client", FORMS)
+    for server, expected in {"new": FORMS, "wary": {}}.items():
+        call = McpRequest("tools/call", {"name": "told", "arguments": {}}, client=client)
+        result = await core.manager.send(server, ANN, call)
+        assert json.loads(result["content"][0]["text"]) == expected
 
 
 async def test_a_shared_server_is_not_started_for_each_client(core: Core) -> None:
