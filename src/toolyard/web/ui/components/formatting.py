@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, cast
 
 import orjson
 from markupsafe import Markup, escape
@@ -39,6 +39,7 @@ __all__ = [
     "visible",
 ]
 
+_MAX_JSON_DEPTH = 250
 _PLAIN_WORD_PATTERN = re.compile(r"[a-z]+(?=[ ,]|$)")
 _CODE_SPAN_PATTERN = re.compile(r"`([^`\n]{1,200})`")
 _DURATION_UNITS = ((60, 1, "s"), (3600, 60, "min"), (86400, 3600, "h"), (86400 * 60, 86400, "d"))
@@ -120,13 +121,26 @@ def pretty_json(value: object, max_characters: int | None = None) -> str:
         return visible(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()[:max_characters], spaces=True)
     except TypeError:
         pass
-    try:
-        return visible(
-            json.dumps(value, indent=2, ensure_ascii=False, default=str)[:max_characters], spaces=True
-        )
-    except (ValueError, RecursionError):
-        # Tool definitions and results come from servers and may be nested without limit.
+    # Tool definitions and results come from servers and may be nested without limit. Each level indents all
+    # levels below it, and the recursion limit depends on the version of Python.
+    if _is_deeper_than(value, _MAX_JSON_DEPTH):
         return "(too deeply nested to display)"
+    return visible(json.dumps(value, indent=2, ensure_ascii=False, default=str)[:max_characters], spaces=True)
+
+
+def _is_deeper_than(value: object, depth: int) -> bool:
+    level = [value]
+    for _ in range(depth):
+        children: list[object] = []
+        for each in level:
+            if isinstance(each, dict):
+                children += cast("dict[str, object]", each).values()
+            elif isinstance(each, list | tuple):
+                children += cast("list[object]", each)
+        if not children:
+            return False
+        level = children
+    return True
 
 
 def size(number: int) -> str:
