@@ -24,9 +24,9 @@ from tests.soak.verdicts import SPARE_DESCRIPTORS, FinalState, Verdict, judge
 from tests.tasks import cancel
 
 SHAPES = {"one": "one process on SQLite", "three": "three replicas on PostgreSQL"}
-_SETTLE_SECONDS = 180.0
-"""Seconds that idle connections and children have to close once nobody asks any more. A replica that did not
-see an instance go closes its connection after 120 s."""
+_SETTLE_SECONDS = 360.0
+"""Time for idle connections and children to close after the last request: connections of a chat or a client
+close after 300 s."""
 _READ_AHEAD = 4 * 1024 * 1024
 _OPEN = re.compile(r"^toolyard_http_requests_open (\S+)", re.MULTILINE)
 
